@@ -273,7 +273,7 @@ class Fleet:
         minimum) or `Unavailable`, with nothing changed.
         """
         with self._ledger.changing(wait_seconds=_LOCK_SECONDS):
-            self._ledger.commit(lifecycle.learnt(self._state().contents, self._observed or self._cluster.unobserved()))
+            self._ledger.commit(lifecycle.learnt(self._state().contents, self._seen))
             state, now = self._state(), self._clock()
             self._ledger.commit(admission.admit_deletion(state, node_group_id, instance_ids, now, unregistered))
             self._publish()
@@ -352,7 +352,7 @@ class Fleet:
 
     def increment(self, increment_id: str) -> IncrementStatus:
         """Return an increment's status. Raises `NotFound` for an unknown id, or one that finished over a day ago."""
-        return status(self._known(increment_id), self._observed or self._cluster.unobserved())
+        return status(self._known(increment_id), self._seen)
 
     def close(self) -> None:
         """Close the journal: every later change is `Unavailable`, also one of a step under way, which the next start
@@ -400,9 +400,13 @@ class Fleet:
         if found != self._quota_limits:
             self._quota_limits = found
 
+    @property
+    def _seen(self) -> Observation:
+        """The last observation."""
+        return self._observed or self._cluster.unobserved()
+
     def _view(self) -> View:
-        observed = self._observed or self._cluster.unobserved()
-        self._index.update(self._ledger.contents, observed, self._served.groups)
+        self._index.update(self._ledger.contents, self._seen, self._served.groups)
         return self._index.view
 
     def _to_delete(self) -> Mapping[str, Sequence[BackendInstance]]:

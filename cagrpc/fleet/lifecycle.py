@@ -138,17 +138,17 @@ def _learn(record: IncrementRecord, observed: Observation) -> IncrementRecord:
     CA may delete it once more after it is gone; a failed member keeps the id under which it is listed."""
     if not (record.phase in _WAITING or record.failing):
         return record
-    learnt: dict[str, Member] = {}
+    listed: dict[str, Member] = {}
     for member in record.members:
         machine = observed.machines.get(member.token)
         if machine is None or (record.failing and member.state is MemberState.FAILED):
             continue
         if member.instance_id != machine.id or member.state is MemberState.PLANNED:
             state = MemberState.ORDERED if member.state is MemberState.PLANNED else member.state
-            learnt[member.token] = replace(member, instance_id=machine.id, state=state)
-    if not learnt:
+            listed[member.token] = replace(member, instance_id=machine.id, state=state)
+    if not listed:
         return record
-    return replace(record, members=tuple(learnt.get(member.token, member) for member in record.members))
+    return replace(record, members=tuple(listed.get(member.token, member) for member in record.members))
 
 
 def _advance_waiting(

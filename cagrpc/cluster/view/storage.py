@@ -194,8 +194,8 @@ class Storage:
             twins.add(each.name)
         else:
             twins.discard(each.name)
-        # Those of which one becomes two, or two become one.
-        self._references.changed(*(("volume", name) for name in sorted(twins) if len(twins) <= _MOST_TWINS))
+        if len(twins) <= _MOST_TWINS:  # of which one becomes two, or two become one
+            self._references.changed(*(("volume", name) for name in sorted(twins)))
         if not twins:
             del self._twins[each.driver, each.disk]
 

@@ -66,7 +66,7 @@ class Pods:
         """Yield what is planned: of each pod set, or each slice of one, the pod set's index, the spec, and the count.
         `request` is a name that no other one has."""
         for index, ((spec, count), each) in enumerate(zip(self.sets, chain(self.slices, repeat(None)), strict=False)):
-            if each is None:
+            if each is None or count > MOST_SLICES * each[1]:  # so many wait, and are not told apart
                 yield index, spec, count
                 continue
             key, size = each
