@@ -30,6 +30,7 @@ from tests.support.devices import DRIVER, device_class
 
 _LEAST_NODES, _MOST_NODES, _DEVICES = 3, 12, 4
 _PATIENCE_SECONDS = 240.0
+_BYPASSED_SCHEDULER = "non-existing-bypassed-scheduler"
 _FLAGS = (
     "--expander=grpc",
     "--write-status-configmap=true",
@@ -38,7 +39,7 @@ _FLAGS = (
     "--scale-down-delay-after-add=10s",
     "--unremovable-node-recheck-timeout=10s",
     "--enable-dynamic-resource-allocation=true",
-    "--bypassed-scheduler-names=non-existing-bypassed-scheduler",
+    f"--bypassed-scheduler-names={_BYPASSED_SCHEDULER}",
 )
 
 
@@ -76,6 +77,7 @@ def cases(plane: ControlPlane, directory: Path, drive: str, options: argparse.Na
             {"*": {"boot": "2s", "delete": "1s"}},
             devices=[{"driver": DRIVER, "count": _DEVICES}],
             drive=drive,
+            schedulers=("default-scheduler", _BYPASSED_SCHEDULER),
         )
         live.start()
         with real_autoscaler(live, options.autoscaler, (*external_provider(live), *_FLAGS)) as log:

@@ -44,6 +44,7 @@ FLAGS = (
     "namespace",
     "status-config-map-name",
     "scan-interval",
+    "bypassed-scheduler-names",
     "expendable-pods-priority-cutoff",
     "max-node-provision-time",
     "balance-similar-node-groups",

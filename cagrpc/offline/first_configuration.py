@@ -34,7 +34,7 @@ _DEFAULT_PROVISION_SECONDS = 900.0
 """CA's own --max-node-provision-time."""
 _DEFAULT_DEADLINE_SECONDS = 600.0
 _OF_PROVISION_TIME = 2 / 3
-_CUTOFF = "expendable-pods-priority-cutoff"
+_BYPASSED, _CUTOFF = "bypassed-scheduler-names", "expendable-pods-priority-cutoff"
 _MOST_NAMED = 8
 """Instance types, groups and others that a comment names."""
 _ORDER = ("provider", "drive", "kubernetes", "schedulers", "backend", "provisioners", "expander", "increment_deadline")
@@ -234,14 +234,22 @@ def _not_yet(draft: _Draft, pools: ImportedSections) -> _Draft:
 
 
 def _refinements(found: ClusterFindings) -> Iterator[_Together]:
-    """Yield what pods say of their schedulers and gangs, and the cluster-autoscaler of those that are expendable."""
+    """Yield what pods say of their schedulers and gangs, and the cluster-autoscaler of other schedulers and of those
+    that are expendable."""
     pods = found.pods or PodCounts()
-    others = {name: count for name, count in pods.schedulers.items() if name != DEFAULT_SCHEDULER}
+    seen = {name: f"{pluralize(count, 'pod')}: spec.schedulerName" for name, count in pods.schedulers.items()}
+    bypassed = {
+        name.strip(): f"{autoscaler.name}: --{_BYPASSED}"
+        for autoscaler in found.autoscalers
+        for name in autoscaler.flags.get(_BYPASSED, "").split(",")
+        if name.strip()
+    }
+    others = {name: source for name, source in {**bypassed, **seen}.items() if name != DEFAULT_SCHEDULER}
     if others:
         default = pluralize(pods.schedulers.get(DEFAULT_SCHEDULER, 0), "pod")
         yield (SourcedSetting(("schedulers", ITEM), DEFAULT_SCHEDULER, f"the default; {default}"),)
-    for name, count in sorted(others.items()):
-        yield (SourcedSetting(("schedulers", ITEM), name, f"{pluralize(count, 'pod')}: spec.schedulerName"),)
+    for name, source in sorted(others.items()):
+        yield (SourcedSetting(("schedulers", ITEM), name, source),)
     if pods.gang_labels and DEFAULT_GANG_LABEL not in pods.gang_labels:
         label, count = max(pods.gang_labels.items(), key=lambda each: (each[1], each[0]))
         yield (SourcedSetting(("kubernetes", "gang_label"), label, f"{pluralize(count, 'pod')}: metadata.labels"),)

@@ -180,6 +180,16 @@ def test_one_that_asks_for_a_provider_and_has_no_node_pools() -> None:
     assert f"  expendable_pods_priority_cutoff: -5  # {NAME}: --expendable-pods-priority-cutoff\n" in text
 
 
+def test_schedulers_that_the_autoscaler_bypasses_are_planned_for() -> None:
+    text = written(
+        pods=PodCounts(schedulers={"default-scheduler": 2, "volcano": 1}),
+        autoscalers=[autoscaler("aws", bypassed_scheduler_names="default-scheduler, volcano,yunikorn")],
+    )
+    assert "  - default-scheduler  # the default; 2 pods\n" in text
+    assert "  - volcano  # 1 pod: spec.schedulerName\n" in text
+    assert f"  - yunikorn  # {NAME}: --bypassed-scheduler-names\n" in text
+
+
 SIZES = st.builds(GroupSize, st.integers(0, 9), st.integers(0, 9), st.text(max_size=9))
 WORDS = st.one_of(
     st.text(max_size=30),
@@ -189,6 +199,7 @@ WORDS = st.one_of(
 )
 COUNTS = st.dictionaries(WORDS, st.integers(0, 9), max_size=4)
 FLAGS = st.dictionaries(st.sampled_from(["cloud-provider", "expander", "namespace", "max-node-provision-time",
+                                         "bypassed-scheduler-names",
                                          "status-config-map-name", "balance-similar-node-groups"]),
                         WORDS | st.sampled_from(["externalgrpc", "aws", "5m"]))  # fmt: skip
 VALUES = st.recursive(

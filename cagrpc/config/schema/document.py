@@ -61,8 +61,9 @@ class Configuration(Form):
     `kubernetes`)."""
     kubernetes: Kubernetes | None = None
     schedulers: Annotated[list[SchedulerName], Field(min_length=1)] = Field(default=[DEFAULT_SCHEDULER])
-    """Schedulers whose pods are planned (`schedulerName`). Pods of others take room on nodes, and nothing is scaled up
-    for them."""
+    """Schedulers whose pods are planned (`schedulerName`), whether or not they have called a pod unschedulable, as with
+    the cluster-autoscaler's `--bypassed-scheduler-names`. Pods of others take room on nodes, and with `drive: plan`
+    nothing is scaled up for them."""
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     provisioning_requests: RequestSettings = Field(default_factory=RequestSettings)
     kueue: KueueSettings = Field(default_factory=KueueSettings)

@@ -67,6 +67,7 @@ class Live:
         tracing: bool = False,
         consolidation: Mapping[str, Any] | None = None,
         expander: Mapping[str, Any] | None = None,
+        schedulers: Sequence[str] = ("default-scheduler",),
         **kubernetes: Any,
     ) -> None:
         configuration(
@@ -75,6 +76,7 @@ class Live:
             behaviours,
             drive=drive,
             tracing=tracing,
+            schedulers=list(schedulers),
             provisioning_requests=dict(provisioning or {}),
             kubernetes={"kubeconfig": str(self.cluster.plane.kubeconfig()), "journal": "sqlite", **kubernetes},
             **({"devices": [dict(each) for each in devices]} if devices else {}),
