@@ -5,17 +5,16 @@ expire. Making and checking them is in `certificates`."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from cryptography import x509
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from cagrpc.api.encoding.certificates import check_authority, check_pair
+from cagrpc.api.encoding.certificates import Lifetime, authority_lifetime, chain_lifetime, check_authority, check_pair
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.config.settings import Settings
@@ -32,9 +31,6 @@ log = logging.getLogger(__name__)
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 RELOAD_SECONDS = 5.0
 RENEW_SECONDS = 3600.0
-WARN_BEFORE_EXPIRY = timedelta(days=30)
-WARN_SHARE = 0.2
-"""Of a certificate's lifetime: whoever renews does so at a third of it or earlier, as cert-manager does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +125,6 @@ class CertificateFiles:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ServedCertificate:
-    """A certificate in use, and when it, or what its chain needs, expires."""
-
-    name: str
-    """`server` or `client_ca`."""
-    path: Path
-    expires: datetime
-    warn_from: datetime
-
-    def warning(self, now: datetime) -> str:
-        """Return what is to be said of it; empty as long as it is good for a while."""
-        if now < self.warn_from:
-            return ""
-        verb = "expired" if self.expires <= now else "expires"
-        return f"{self.path} {verb} at {timestamp(self.expires.timestamp())}, and no newer one has come"
-
-
 class CertificateController(Controller):
     """Replaces what is served when the files have something newer that fits together; until then the old one stays."""
 
@@ -181,31 +159,26 @@ class CertificateController(Controller):
             except InvalidInput as problem:
                 problems.append(str(problem))
         self._problem = "; ".join(problems)
-        for each in self.certificates():
+        for each in (lifetime for files, live in self._served for lifetime in _in_use(files, live.now).values()):
             warning = each.warning(self._now())
             if warning and self._told.is_new(warning, about=each.path):
                 log.warning("%s", warning)
         if problems:
             raise InvalidInput(f"{self._problem}; those in use stay")
 
-    def certificates(self) -> Iterator[ServedCertificate]:
-        """Yield those in use."""
-        for files, live in self._served:
-            yield from _in_use(files, live.now)
-
     def status(self) -> Json:
         listed = [
             {
                 "listener": listener,
-                "certificate": each.name,
+                "certificate": name,
                 "expires_seconds": each.expires.timestamp(),
                 "warn_from_seconds": each.warn_from.timestamp(),
                 "warning": each.warning(self._now()),
             }
             for files, live in self._served
             for listener in files.listeners
-            for each in _in_use(files, live.now)
-            if _concerns(listener, each)
+            for name, each in _in_use(files, live.now).items()
+            if name != "client_ca" or listener == "provider"  # the others ask nobody for a certificate
         ]
         return {"certificates": listed, "certificates_problem": self._problem}
 
@@ -229,27 +202,16 @@ class CertificateController(Controller):
         )
 
     def _tell_of_new(self, files: CertificateFiles, live: LiveTls) -> None:
-        until = min(each.expires for each in _in_use(files, live.now))
+        until = min(each.expires for each in _in_use(files, live.now).values())
         log.info("%s: new certificates, good until %s", ", ".join(files.listeners), timestamp(until.timestamp()))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
 
-def _concerns(listener: str, certificate: ServedCertificate) -> bool:
-    return certificate.name != "client_ca" or listener == "provider"  # the others ask nobody for a certificate
-
-
-def _in_use(files: CertificateFiles, tls: ServerTls) -> Iterator[ServedCertificate]:
-    """Yield the chain, which is good until the first of it expires, and the authorities, which are good as long as one
-    is."""
-    chain = x509.load_pem_x509_certificates(tls.certificate)
-    yield _served("server", files.certificate, min(chain, key=lambda each: each.not_valid_after_utc))
+def _in_use(files: CertificateFiles, tls: ServerTls) -> Mapping[str, Lifetime]:
+    """Return the lifetimes by what they are of: `server`, `client_ca`."""
+    found = {"server": chain_lifetime(files.certificate, tls.certificate)}
     if files.client_ca is not None and tls.client_ca is not None:
-        authorities = x509.load_pem_x509_certificates(tls.client_ca)
-        yield _served("client_ca", files.client_ca, max(authorities, key=lambda each: each.not_valid_after_utc))
-
-
-def _served(name: str, path: Path, certificate: x509.Certificate) -> ServedCertificate:
-    begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return ServedCertificate(name, path, expires, expires - min(WARN_SHARE * (expires - begins), WARN_BEFORE_EXPIRY))
+        found["client_ca"] = authority_lifetime(files.client_ca, tls.client_ca)
+    return found

@@ -4,7 +4,8 @@ reason, and gRPC's ends the process where a key is empty. Paths are for messages
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -13,6 +14,43 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.errors import InvalidInput
+
+WARN_BEFORE_EXPIRY = timedelta(days=30)
+WARN_SHARE = 0.2
+"""Of a certificate's lifetime: whoever renews does so at a third of it or earlier, as cert-manager does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """Until when what is in a file is good."""
+
+    path: Path
+    expires: datetime
+    warn_from: datetime
+
+    def warning(self, now: datetime) -> str:
+        """Return what is to be said of it; empty as long as it is good for a while."""
+        if now < self.warn_from:
+            return ""
+        verb = "expired" if self.expires <= now else "expires"
+        return f"{self.path} {verb} at {timestamp(self.expires.timestamp())}, and no newer one has come"
+
+
+def chain_lifetime(path: Path, pem: bytes) -> Lifetime:
+    """Return the lifetime of a certificate with its chain, which is good until the first of them expires."""
+    chain = x509.load_pem_x509_certificates(pem)
+    return _lifetime(path, min(chain, key=lambda each: each.not_valid_after_utc))
+
+
+def authority_lifetime(path: Path, pem: bytes) -> Lifetime:
+    """Return the lifetime of authorities, which are good as long as one of them is."""
+    authorities = x509.load_pem_x509_certificates(pem)
+    return _lifetime(path, max(authorities, key=lambda each: each.not_valid_after_utc))
+
+
+def _lifetime(path: Path, certificate: x509.Certificate) -> Lifetime:
+    begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return Lifetime(path, expires, expires - min(WARN_SHARE * (expires - begins), WARN_BEFORE_EXPIRY))
 
 
 def check_pair(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from cagrpc import errors
-from cagrpc.api.encoding.certificates import check_authority, check_pair
+from cagrpc.api.encoding.certificates import Lifetime, authority_lifetime, chain_lifetime, check_authority, check_pair
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.api.gen import kubernetes_pb2
@@ -20,6 +21,7 @@ from cagrpc.backends.externalgrpc.orders import SeenGroup, SeenInstance, refusal
 from cagrpc.backends.externalgrpc.plugin import ClientTls, ProviderAccess
 from cagrpc.errors import ErrorKind, reason_of
 from cagrpc.fleet.model import InstanceError, InstanceState
+from cagrpc.runtime.clock import EpochClock, epoch
 from cagrpc.runtime.log_once import LogOnce
 
 _log = logging.getLogger(__name__)
@@ -69,11 +71,13 @@ class RefusedCall(Exception):  # noqa: N818 - what the provider did
 
 class Channel:
     """The connection. Certificates are read again for a call once their files have changed; until what they have fits
-    together, as halfway through a rotation, the connection stays as it is."""
+    together, as halfway through a rotation, the connection stays as it is. What expires soon is logged."""
 
-    def __init__(self, address: str, tls: ClientTls | None) -> None:
+    def __init__(self, address: str, tls: ClientTls | None, clock: EpochClock = epoch) -> None:
         self._address = address
         self._tls = tls
+        self._clock = clock
+        self._lifetimes: tuple[Lifetime, ...] = ()
         self._files: Mapping[Path, bytes] = {}
         self._channel: grpc.Channel | None = None
         self._reported = LogOnce()
@@ -102,15 +106,21 @@ class Channel:
         if self._channel is None or files != self._files:
             self.close()
             self._channel, self._files = self._connected(files), files
+            self._lifetimes = () if self._tls is None else _lifetimes(self._tls, files)
             self._reported.all_over()
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        for each in self._lifetimes:
+            if (warning := each.warning(now)) and self._reported.is_new(warning, about=each.path):
+                _log.warning("provider %s: %s", self._address, warning)
         return self._channel
 
     def _read(self, tls: ClientTls) -> Mapping[Path, bytes]:
         """Return what the files have, checked where it is new. Raises InvalidInput, which names the file."""
         files = {path: _content(path) for path in (tls.ca, tls.key, tls.certificate)}
         if files != self._files:
-            check_pair(tls.certificate, files[tls.certificate], tls.key, files[tls.key])
-            check_authority(tls.ca, files[tls.ca])
+            now = datetime.fromtimestamp(self._clock(), UTC)
+            check_pair(tls.certificate, files[tls.certificate], tls.key, files[tls.key], now=now)
+            check_authority(tls.ca, files[tls.ca], now=now)
         return files
 
     def _connected(self, files: Mapping[Path, bytes]) -> grpc.Channel:
@@ -124,6 +134,10 @@ class Channel:
         tls = self._tls
         credentials = grpc.ssl_channel_credentials(files[tls.ca], files[tls.key], files[tls.certificate])
         return grpc.secure_channel(self._address, credentials, options)
+
+
+def _lifetimes(tls: ClientTls, files: Mapping[Path, bytes]) -> tuple[Lifetime, ...]:
+    return chain_lifetime(tls.certificate, files[tls.certificate]), authority_lifetime(tls.ca, files[tls.ca])
 
 
 def _content(path: Path) -> bytes:

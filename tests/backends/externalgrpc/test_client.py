@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 
 from cagrpc import errors
+from cagrpc.api.encoding.certificates import chain_lifetime
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.backends.externalgrpc.backend import opened_over
 from cagrpc.backends.externalgrpc.client import SERVICE, Channel, ProviderClient
@@ -21,6 +22,7 @@ from cagrpc.backends.externalgrpc.plugin import ClientTls, ProviderAccess
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.fleet.backend_records import BackendRecords
+from cagrpc.runtime.clock import EpochSeconds, epoch
 from solver.model import NodeGroup
 from tests.support.certificates import Authority
 from tests.support.fleet import FakeClock, MemoryJournal, group
@@ -104,6 +106,30 @@ def test_the_connection_stays_until_new_files_fit_together(
         assert message.endswith("the certificates in use stay")
         written(tmp_path, authority)
         client.refresh()
+        channel.close()
+
+
+def test_certificates_that_expire_soon_are_logged_once_and_again_after_they_were_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority("first")
+    tls = written(tmp_path, authority)
+    expires = chain_lifetime(tls.certificate, tls.certificate.read_bytes()).expires.timestamp()
+    now = [epoch()]
+    with served(authority, groups_answer) as port:
+        channel = Channel(f"localhost:{port}", tls, lambda: now[0])
+        client = ProviderClient(ProviderAccess(f"localhost:{port}", tls=tls), channel)
+        client.refresh()
+        assert not caplog.messages
+        now[0] = EpochSeconds(expires - 60.0)
+        for _ in range(2):
+            client.refresh()
+        assert any("tls.crt expires at" in each for each in caplog.messages)
+        assert len(set(caplog.messages)) == len(caplog.messages)
+        seen = len(caplog.messages)
+        written(tmp_path, authority)
+        client.refresh()
+        assert len(caplog.messages) == 2 * seen
         channel.close()
 
 
