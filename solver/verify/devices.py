@@ -133,6 +133,8 @@ class _CheckedDevices:
             _Entry(*key, sum(d.count for d in same), sum(d.count + d.taken for d in same))
             for key, same in sorted(alike.items(), key=lambda each: (each[0][1], sorted(each[0][0])))
         ]
+        self._matching = {each: [n for n, e in enumerate(self._entries) if each in e.selectors] for each in selectors}
+        """Entries by the selectors that match them."""
         self._blocks = self._interchangeable(attributes)
         self._ways: dict[tuple[Free, Claims], frozenset[Free]] = {}
         self.looks = looks
@@ -167,16 +169,17 @@ class _CheckedDevices:
 
     def _asked(self, pod: Claims) -> Free:
         """Return per entry the most that a pod takes of it."""
-        requests = [request for claim in pod for request in claim.requests]
-        return tuple(
-            sum(max((self._most(way, entry) for way in request.alternatives), default=0) for request in requests)
-            for entry in self._entries
-        )
-
-    def _most(self, asked: DeviceAlternative, entry: _Entry) -> int:
-        if asked.admin_access or asked.selector not in entry.selectors:
-            return 0
-        return entry.devices if asked.all else asked.count
+        found = [0] * len(self._entries)
+        for request in (request for claim in pod for request in claim.requests):
+            most: dict[int, int] = {}
+            for way in request.alternatives:
+                for entry in () if way.admin_access else self._matching[way.selector]:
+                    asked = self._entries[entry].devices if way.all else way.count
+                    if asked > most.get(entry, 0):
+                        most[entry] = asked
+            for entry, asked in most.items():
+                found[entry] += asked
+        return tuple(found)
 
     def _from(self, pod: Claims, requests: Sequence[tuple[int, DeviceRequest]], chosen: _Chosen) -> set[Free]:
         """Return what may be left once all requests are served: each by its first alternative with which the others
@@ -216,7 +219,7 @@ class _CheckedDevices:
         self, pod: Claims, number: int, request: DeviceRequest, asked: DeviceAlternative, chosen: _Chosen
     ) -> Iterator[_Chosen]:
         """Yield every way of giving a request its devices."""
-        matching = [n for n, entry in enumerate(self._entries) if asked.selector in entry.selectors]
+        matching = self._matching[asked.selector]
         count = sum(self._entries[n].devices for n in matching) if asked.all else asked.count
         has = chosen.devices[number] + count
         if not count or has > MOST_PER_CLAIM:
