@@ -375,11 +375,16 @@ class _Completion:
         """Place pods of a class, or all of a gang; return whether there was a place."""
         draft, whole = self._draft, members[0].gang is not None
         before = draft.places, Counter(draft.left), Counter(draft.relaxed)
-        placed = [self._place(each) for each in members if draft.left[each.index]]
+        placed = more = self._place_each(members)
+        while whole and more:  # each turn opens one more node of a group
+            more = self._place_each(members)
         if whole and any(each.gang == members[0].gang and draft.left[each.index] for each in self._classes):
             draft.places, draft.left, draft.relaxed = before
             return False
-        return any(placed)
+        return placed
+
+    def _place_each(self, members: Sequence[PodClass]) -> bool:
+        return any([self._place(each) for each in members if self._draft.left[each.index]])
 
     @property
     def _classes(self) -> Sequence[PodClass]:

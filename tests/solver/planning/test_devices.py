@@ -142,3 +142,15 @@ def test_a_pod_whose_own_requests_may_leave_it_with_what_is_not_known_is_not_pla
     plan = solve(problem, BUDGET)
     assert sum(each.count for each in plan.unplaced) == 1
     assert not Node(there).holds([claims])
+
+
+def test_a_gang_that_the_search_leaves_out_is_tried_on_as_many_new_nodes_as_it_needs() -> None:
+    """Sums say nothing of two claims that share devices of which some are unknown; the checker lets them pass."""
+    shared = DeviceRequest("r", (DeviceAlternative("any", admin_access=True),))
+    both = PodSpec((("cpu", 500),), claims=(DeviceClaim((shared,)), DeviceClaim((shared,))))
+    any_device = frozenset({"any"})
+    there = (Devices(1, any_device, taken=1), Devices(0, any_device, uncertain=True))
+    one_each = NodeGroup("g", {"cpu": 1000, "pods": 1}, 1.0, devices=there)
+    plan = solve(Problem((PodSet("gang", both, 3, gang="red"),), (one_each,)), BUDGET)
+    assert not plan.unplaced
+    assert [each.delta for each in plan.increments] == [3]
