@@ -41,7 +41,11 @@ class WithoutRules:
 
     def __init__(self, reduced: Reduced, budget: RunningBudget, fraction: float) -> None:
         bundles = any(row.bundle for row in reduced.rows) or not reduced.live
-        self._free = reduce(reduced.problem, domains=False) if bundles else without_rules(reduced)
+        self._free = (
+            reduce(reduced.problem, domains=False, unbound_last=reduced.unbound_last)
+            if bundles
+            else without_rules(reduced)
+        )
         self._model = WideModel(self._free, needed_kinds(self._free), budget)
         self._stages, self._budget, self._fraction = stages(self._free), budget, fraction
 

@@ -7,21 +7,19 @@ attaches, the better is taken of plans for problems that ask for more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
-from solver.model import Plan, PodSpec, Problem, StageValue
+from solver.model import Plan, PodSpec, Problem
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import ObjectiveStage
 from solver.planning.settling import settled
-from solver.planning.write_plan import as_asked, certified
+from solver.planning.write_plan import as_asked, bounded_by
 from solver.reduction.shared_volumes import in_parts, scarce_attachments, with_kept_attachments
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
 
 _SHARES = (0.5, 0.75, 1.0)
 """Of the budget, by when there is a plan that asks for less, and plans that ask for more."""
-_TOLERANCE = 1e-9
 
 
 def with_shared_volumes(problem: Problem, search: Callable[[Problem, float], Plan]) -> Plan | None:
@@ -35,7 +33,7 @@ def with_shared_volumes(problem: Problem, search: Callable[[Problem, float], Pla
         return settled(problem, loose)
     stricter = (with_kept_attachments(problem, scarce), problem)
     plans = (_planned(problem, each, search, share) for each, share in zip(stricter, _SHARES[1:], strict=True))
-    found = [settled(problem, certified(plan, tuple(_bounded(plan, loose)))) for plan in plans]
+    found = [settled(problem, bounded_by(plan, loose)) for plan in plans]
     order = [each.stage for each in max((plan.objective for plan in found), key=len)]
     return min(found, key=lambda plan: [_values(plan).get(stage, 0.0) for stage in order])
 
@@ -60,13 +58,3 @@ def _fits(problem: Problem, plan: Plan) -> bool:
         return next(faults_on_nodes(problem, CheckedPlaces(problem, plan)), None) is None
     except UncheckedPlanError:
         return True  # which is for whoever checks the plan as a whole
-
-
-def _bounded(plan: Plan, loose: Plan) -> Iterator[StageValue]:
-    """Yield the plan's values, with bounds of the plan that asks for less: of a stage they hold for plans that are as
-    good at all stages before it."""
-    known, holds = {each.stage: each for each in loose.objective}, True
-    for each in plan.objective:
-        other = known.get(each.stage)
-        yield replace(each, lower_bound=min(each.value, other.lower_bound) if holds and other is not None else 0)
-        holds = holds and other is not None and each.value <= other.value + _TOLERANCE

@@ -45,10 +45,14 @@ from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Reduced
 from solver.reduction.work import replaced, within_share
 from solver.verify.check import check
+from solver.verify.order import may_be_played, stuck
+from solver.verify.places import CheckedPlaces
 
 _UNCHECKED = "its node's devices could be given to its pods in too many ways to check that all find theirs"
 _MAIN_SHARE = 0.75
 """Share of the budget; the rest is for the price of priority, where there is more than one tier."""
+_LOOSE_SHARE = 0.4
+"""Share of it for a plan in which pods that spreads only count come last, if there are such."""
 
 
 def solve(problem: Problem, budget: Budget | None = None, progress: TellProgress | None = None) -> Plan:
@@ -113,8 +117,23 @@ def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress 
 
 
 def _best(problem: Problem, budget: RunningBudget, share: float, progress: SearchProgress = SILENT) -> Plan:
-    """Return the best plan that is found in this share of the budget."""
+    """Return the best plan that is found in this share of the budget. Where spreads count pods that they do not bind, a
+    plan in which these come last is the best that any order reaches; if pods may not be placed in that order, there is
+    one in which they may come first, with the bounds of the other."""
     reduced = reduce(with_enough_nodes(problem))
+    if not reduced.counts_unbound:
+        return _best_of(problem, reduced, budget, share, progress)
+    loose = _best_of(problem, reduce(reduced.problem, unbound_last=True), budget, share * _LOOSE_SHARE)
+    if may_be_played(problem) and not stuck(
+        problem, CheckedPlaces(problem, loose), [each.priority for each in loose.pod_classes]
+    ):
+        return loose
+    return write_plan.bounded_by(_best_of(problem, reduced, budget, share, progress), loose)
+
+
+def _best_of(
+    problem: Problem, reduced: Reduced, budget: RunningBudget, share: float, progress: SearchProgress = SILENT
+) -> Plan:
     tiered = len(reduced.tiers) > 1
     outcome = optimise(reduced, budget, share * _MAIN_SHARE if tiered else share, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)

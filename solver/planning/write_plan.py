@@ -62,6 +62,10 @@ class Batch:
         return dict(total)
 
 
+_TOLERANCE = 1e-9
+"""Within which values are the same."""
+
+
 def batches(pool: Pool, selection: Selection) -> list[Batch]:
     """Return batches in which every served pod has exactly one place; empty nodes are left out, unless they must be
     opened."""
@@ -434,3 +438,15 @@ def certified(plan: Plan, objective: Sequence[StageValue]) -> Plan:
         unproven,
     )
     return replace(plan, objective=tuple(objective), certificate=certificate)
+
+
+def bounded_by(plan: Plan, loose: Plan) -> Plan:
+    """Return the plan with bounds of one that is asked for less: of a stage they hold for plans that are as good at all
+    stages before it."""
+    known, holds, objective = {each.stage: each for each in loose.objective}, True, list[StageValue]()
+    for each in plan.objective:
+        other = known.get(each.stage)
+        bound = min(each.value, other.lower_bound) if holds and other is not None else 0
+        objective.append(replace(each, lower_bound=bound))
+        holds = holds and other is not None and each.value <= other.value + _TOLERANCE
+    return certified(plan, objective)

@@ -136,7 +136,7 @@ def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
     found = []
     for term in _terms(layout, host=True):
         most = _most(layout, term)
-        if most is None:
+        if most is None or layout.others_come_last(term):
             continue
         counted = _counted(layout, layout.counted[term])
         mine, others = _carriers(layout, term, counted=True), _carriers(layout, term, counted=False)
@@ -288,11 +288,14 @@ def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
     carriers = layout.carrying[term]
     mine = _by_domain(layout, term, _units({row for row, _ in carriers}))
     counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
+    kept = counted
+    if layout.others_come_last(term):
+        kept = _by_domain(layout, term, _counted(layout, layout.counted[term] & layout.bound(term)))
     running: dict[str | None, int] = defaultdict(int)
     for place, pods in layout.running(term).items():
         running[layout.domain(term.key)[place]] += pods
     values = _spread_domains(layout, term)
-    domains = (SpreadDomain(mine.get(v, ()), counted.get(v, ()), running[v]) for v in values)
+    domains = (SpreadDomain(mine.get(v, ()), counted.get(v, ()), kept.get(v, ()), running[v]) for v in values)
     yield Spread(tuple(domains), spread.max_skew, len(values) < spread.min_domains)
 
 

@@ -31,12 +31,14 @@ _NO_DAEMONS: list[PodSpec] = []
 _NO_PORTS: frozenset[HostPort] = frozenset()
 
 
-def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
+def reduce(problem: Problem, *, domains: bool = True, unbound_last: bool = False) -> Reduced:
     """Expects a validated problem (`model.validation`). Without `domains` preferences and constraints over anything but
-    hostnames are left out, which is enough to compare increments."""
+    hostnames are left out, which is enough to compare increments. Pods that a required spread counts and does not bind
+    may come before those that it binds, which the plan then has to allow; with `unbound_last` they come after these, so
+    that no plan that some order reaches is left out."""
     classes = _classes(problem)
     standing = _NodeTemplates(problem)
-    layout = Layout([(c.spec, c.count) for c in classes], standing.places, rules=domains)
+    layout = Layout([(c.spec, c.count) for c in classes], standing.places, rules=domains, unbound_last=unbound_last)
     demands = tuple(replace(c, rows=rows) for c, rows in zip(classes, layout.rows_of, strict=True))
     table = _FitTable(problem, layout, standing)
     limits, uses = _limit_rows(problem.limits, problem.node_groups)
@@ -62,6 +64,8 @@ def reduce(problem: Problem, *, domains: bool = True) -> Reduced:
         tuple(limits),
         _unavoidable_change(problem, kinds),
         families,
+        layout.counts_unbound,
+        unbound_last,
     )
 
 

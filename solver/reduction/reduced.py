@@ -148,6 +148,10 @@ class Reduced:
     """Nodes by which every plan differs from the previous one; None where there is none."""
     families: tuple[bytes, ...] = ()
     """Of kinds of new nodes: per row 1 where it may run on them, apart from their size."""
+    counts_unbound: bool = False
+    """Whether a required spread counts pods that it does not bind."""
+    unbound_last: bool = False
+    """Whether these come after those that it binds, and not before."""
 
     @cached_property
     def new_kinds(self) -> tuple[Kind, ...]:

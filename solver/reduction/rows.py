@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -200,11 +201,17 @@ class Layout:
     """Rows for classes over places. `demands` are (spec, pods) pairs, in the order of their indices."""
 
     def __init__(
-        self, demands: Sequence[tuple[PodSpec, int]], places: Sequence[NodeTemplate], *, rules: bool = True
+        self,
+        demands: Sequence[tuple[PodSpec, int]],
+        places: Sequence[NodeTemplate],
+        *,
+        rules: bool = True,
+        unbound_last: bool = False,
     ) -> None:
-        """Without `rules` preferences and constraints over anything but hostnames are left out."""
+        """Without `rules` preferences and constraints over anything but hostnames are left out. With `unbound_last`
+        pods that a required spread counts and does not bind come after those that it binds."""
         self.places = places
-        self._rules = rules
+        self._rules, self._unbound_last = rules, unbound_last
         asked = [(_asked(spec, rules=rules), count) for spec, count in demands]
         self.specs = tuple(dict.fromkeys(spec for spec, _ in asked))
         number = {spec: index for index, spec in enumerate(self.specs)}
@@ -314,6 +321,20 @@ class Layout:
     def counted(self) -> dict[Term, frozenset[int]]:
         """Per term and guard: the classes that it counts."""
         return {term: self._selecting.selected(term.selector) for term in (*self.terms, *self.guards)}
+
+    def bound(self, term: Term) -> AbstractSet[int]:
+        """Return the classes that carry a term."""
+        return frozenset(self._carriers[term])
+
+    def others_come_last(self, term: Term) -> bool:
+        """Return whether pods that a term counts and does not bind come after those that it binds."""
+        return self._unbound_last and term.sort is Sort.SPREAD and term.is_hard
+
+    @cached_property
+    def counts_unbound(self) -> bool:
+        """Return whether a required spread counts classes that it does not bind."""
+        spreads = (term for term in self.terms if term.sort is Sort.SPREAD and term.is_hard)
+        return any(not self.counted[term] <= self.bound(term) for term in spreads)
 
     @cached_property
     def _watched(self) -> frozenset[int]:

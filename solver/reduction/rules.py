@@ -145,6 +145,8 @@ class WithFirst:
 class SpreadDomain:
     carriers: Rows
     counted: Rows
+    kept: Rows
+    """Counted pods of which there may be too many: all, or those of carriers where others come last."""
     running: int
     """Counted pods that run there."""
 
@@ -160,7 +162,7 @@ class Spread:
     """Whether there are fewer domains than asked for, so that the emptiest counts as empty."""
 
     def parts(self) -> tuple[Rows, ...]:
-        return tuple(rows for domain in self.domains for rows in (domain.carriers, domain.counted))
+        return tuple(rows for each in self.domains for rows in (each.carriers, each.counted, each.kept))
 
     def emit(self, linear: Linear, terms_of: Terms) -> None:
         counted = [terms_of(domain.counted) for domain in self.domains]
@@ -175,10 +177,10 @@ class Spread:
             for domain, terms in zip(self.domains, counted, strict=True):
                 linear.constrain([*terms, (level, -1)], -domain.running, None)
         for domain in self.domains:
-            carriers, terms = terms_of(domain.carriers), terms_of(domain.counted)
+            carriers, terms = terms_of(domain.carriers), terms_of(domain.kept)
             if not carriers:
                 continue
-            if {row for row, _ in domain.counted} <= {row for row, _ in domain.carriers} and (
+            if {row for row, _ in domain.kept} <= {row for row, _ in domain.carriers} and (
                 domain.running <= self.max_skew
             ):
                 # Without a carrier there is nothing but what runs, which is within the skew.

@@ -467,6 +467,11 @@ def _constraints(spec: PodSpec) -> Iterator[tuple[object, _Constraint]]:
             yield (spread, spec.namespace, found.of_nodes), found
 
 
+def may_be_played(problem: Problem) -> bool:
+    """Return whether no plan of a problem has so many nodes that it is not played."""
+    return len(problem.nodes) + sum(each.count for each in problem.pod_sets) <= _MOST_UNITS
+
+
 def stuck(problem: Problem, places: CheckedPlaces, priorities: Sequence[int], *, all_count: bool = False) -> Stuck:
     """Return the pods that are not placed by the order in which they are played. `priorities` are per class; with
     `all_count` those of lower ones count in the end as all others do."""

