@@ -208,7 +208,7 @@ class _Terms:
     def accompany(self, term: PodAffinityTerm, homes: Mapping[object, cp_model.IntVar]) -> None:
         """Pods that a term counts and does not bind may come first: where any is planned, one is in the domain of those
         that it binds."""
-        unbound = [spec for spec in self.specs if term not in required_affinity(spec)]
+        unbound = [spec for spec in self.specs if term not in _affinity(spec)]
         domains = {self.domain(slot, term.topology_key) for slot in range(len(self.slots))} - {None}
         by_domain = {each: self.planned(term, each, unbound) for each in domains}
         first = self.if_any([pods for mine in by_domain.values() for pods in mine])
@@ -305,11 +305,17 @@ def _is_bound_alike(other: PodSpec, spec: PodSpec, spread: TopologySpread) -> bo
     )
 
 
-def counts_unbound(problem: Problem) -> bool:
-    """Return whether a required spread counts pods that it does not bind: they may come before those that it binds, or
-    after them."""
+def _affinity(spec: PodSpec) -> set[PodAffinityTerm]:
+    """Return a pod's terms of affinity, required and preferred."""
+    preferred = {each.term for each in spec.preferred_pods if not each.anti}
+    return {*required_affinity(spec), *preferred}
+
+
+def order_matters(problem: Problem) -> bool:
+    """Return whether a required spread, or affinity over hostnames, counts pods that it does not bind: these may come
+    before those that it binds, or after them."""
     specs = [pods.spec for pods in problem.pod_sets if pods.count]
-    return any(
+    spreads = (
         _counts(PodAffinityTerm(each.topology_key, replace(each.selector, namespaces=(spec.namespace,))), other)
         and not _is_bound_alike(other, spec, each)
         for spec in specs
@@ -317,6 +323,14 @@ def counts_unbound(problem: Problem) -> bool:
         if each.when_unsatisfiable == "DoNotSchedule"
         for other in specs
     )
+    beside = (
+        _counts(term, spec) and _counts(term, other) and term not in required_affinity(other)
+        for spec in specs
+        for term in required_affinity(spec)
+        if term.topology_key == HOSTNAME
+        for other in specs
+    )
+    return any(spreads) or any(beside)
 
 
 def _counts(term: PodAffinityTerm, spec: PodSpec) -> bool:
