@@ -41,7 +41,7 @@ from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import avoids_any, preferences, soft_taints, terms_of
 from solver.verify.devices import CheckedClaims
 from solver.verify.nodes import faults_on_nodes
-from solver.verify.order import stuck
+from solver.verify.order import Stuck, stuck
 from solver.verify.places import CheckedPlaces
 from solver.verify.terms import faults_in_the_end
 
@@ -130,29 +130,67 @@ class _ChangedPlan:
         return found
 
     def drop_stuck(self) -> Counter[int]:
-        """Take out pods that no order gets to their places, with their gangs; return how many of each class."""
+        """Take out pods that no order gets to their places, or less important ones that are in their way, with their
+        gangs; return how many of each class."""
         dropped: Counter[int] = Counter()
-        classes = self.before.pod_classes
-        priorities = [each.priority for each in classes]
         while True:
             plan = self.written()
-            found = stuck(self.problem, CheckedPlaces(self.problem, plan), priorities)
+            found = self._stuck(plan)
             if not found:
                 return dropped
-            self.places = [_FilledNodes(each.node_group, False, each.count, dict(each.pods)) for each in plan.nodes]
-            names = {each.node for each in plan.existing}
-            self.places += [_FilledNodes(each.node, True, 1, dict(each.pods)) for each in plan.existing]
-            batches = self.places[: len(plan.nodes)]
-            by_node = {each.where: each for each in self.places[len(plan.nodes) :]}
-            standing = [node.name for node in self.problem.nodes if node.running or node.name in names]
-            for (index, at), pods in found.items():
-                place = batches[at] if at < len(batches) else by_node[standing[at - len(batches)]]
-                dropped[index] += self._take_out(place, index, pods)
-            gangs = {classes[index].gang for index in dropped} - {None}
-            for each in classes:
-                if each.gang in gangs:
-                    dropped[each.index] += self._take_out_all(each.index)
+            kept = Counter(self.left)
+            self._begin(plan)
+            taken = Counter({index: self._take_out_all(index) for index in self._less_important(found)})
+            taken += self._take_out_gangs(taken)
+            if not taken or self._stuck(self.written()):
+                self.left = kept
+                self._begin(plan)
+                taken = self._take_out_stuck(plan, found)
+                taken += self._take_out_gangs(taken)
+            dropped += taken
             self._close_empty()
+
+    def _stuck(self, plan: Plan) -> Stuck:
+        priorities = [each.priority for each in self.before.pod_classes]
+        return stuck(self.problem, CheckedPlaces(self.problem, plan), priorities)
+
+    def _begin(self, plan: Plan) -> None:
+        """Have the places of a plan."""
+        self.places = [_FilledNodes(each.node_group, False, each.count, dict(each.pods)) for each in plan.nodes]
+        self.places += [_FilledNodes(each.node, True, 1, dict(each.pods)) for each in plan.existing]
+
+    def _less_important(self, found: Stuck) -> list[int]:
+        """Return classes that the constraints of the most important stuck one count, and that are less important."""
+        classes = self.before.pod_classes
+        first = min((classes[index] for index, _ in found), key=_importance)
+        spec = first.spec
+        counting = [each.selector for each in spec.pod_affinity]
+        spreads = (each for each in spec.topology_spread if each.is_required)
+        counting += [replace(each.selector, namespaces=(spec.namespace,)) for each in spreads]
+        placed = {index for each in self.places for index in each.pods}
+        return [
+            index
+            for index in sorted(placed)
+            if _importance(classes[index]) > _importance(first)
+            and any(selects(each, classes[index].spec.namespace, dict(classes[index].spec.labels)) for each in counting)
+        ]
+
+    def _take_out_stuck(self, plan: Plan, found: Stuck) -> Counter[int]:
+        taken: Counter[int] = Counter()
+        names = {each.node for each in plan.existing}
+        batches = self.places[: len(plan.nodes)]
+        by_node = {each.where: each for each in self.places[len(plan.nodes) :]}
+        standing = [node.name for node in self.problem.nodes if node.running or node.name in names]
+        for (index, at), pods in found.items():
+            place = batches[at] if at < len(batches) else by_node[standing[at - len(batches)]]
+            taken[index] += self._take_out(place, index, pods)
+        return taken
+
+    def _take_out_gangs(self, taken: Mapping[int, int]) -> Counter[int]:
+        """Take out what is left of the gangs of those that were taken out."""
+        classes = self.before.pod_classes
+        gangs = {classes[index].gang for index in taken} - {None}
+        return Counter({each.index: self._take_out_all(each.index) for each in classes if each.gang in gangs})
 
     def note_daemons(self) -> None:
         """Note whom DaemonSets' pods of new nodes might let in, on which plans do not rely."""
@@ -171,15 +209,21 @@ class _ChangedPlan:
     def _shares_domain(self, spec: PodSpec, daemon: PodSpec, terms: Sequence[PodAffinityTerm]) -> bool:
         """Return whether a new node with the daemon could be in the domains of one that may take the pod."""
         keys = sorted({term.topology_key for term in terms})
+        grow = [each for each in self.problem.node_groups if room_of(each, self.problem.limits)[0] > 0]
 
-        def domains(of: PodSpec) -> set[tuple[str | None, ...]]:
+        def domains(of: PodSpec, groups: Sequence[NodeGroup]) -> set[tuple[str | None, ...]]:
             return {
                 tuple(each.id if key == HOSTNAME else each.labels.get(key) for key in keys)
-                for each in self.problem.node_groups
-                if room_of(each, self.problem.limits)[0] > 0 and why_not_eligible(of, each.labels, each.taints) is None
+                for each in groups
+                if why_not_eligible(of, each.labels, each.taints) is None
             }
 
-        return any(None not in domain for domain in domains(spec) & domains(daemon))
+        roomy = [each for each in grow if self._has_room(each, spec)]
+        return any(None not in domain for domain in domains(spec, roomy) & domains(daemon, grow))
+
+    def _has_room(self, group: NodeGroup, spec: PodSpec) -> bool:
+        free = new_node(group, self.problem.daemon_sets).free
+        return all(free.get(resource, 0) >= amount for resource, amount in unshared(spec))
 
     def _take_out(self, place: _FilledNodes, index: int, pods: int) -> int:
         """Take so many pods of a class from equal nodes; return how many were there."""
@@ -296,6 +340,11 @@ class _ChangedPlan:
         return total
 
 
+def _importance(of: PodClass) -> tuple[bool, int]:
+    """Return a key: the most important pods come first."""
+    return of.placeholder, -of.priority
+
+
 _OF_CLAIMS = (Goal.UNSERVED, Goal.WAITING)
 
 
@@ -349,7 +398,7 @@ class _Completion:
         draft, found = self._draft, False
         classes = [each for each in draft.before.pod_classes if draft.left[each.index] and self._is_tried(each)]
         # Real pods first, the most important ones before all others.
-        classes.sort(key=lambda each: (each.placeholder, -each.priority, each.index))
+        classes.sort(key=lambda each: (*_importance(each), each.index))
         units: dict[object, list[PodClass]] = {}
         for each in classes:
             units.setdefault(each.index if each.gang is None else each.gang, []).append(each)
@@ -384,7 +433,8 @@ class _Completion:
         return placed
 
     def _place_each(self, members: Sequence[PodClass]) -> bool:
-        return any([self._place(each) for each in members if self._draft.left[each.index]])
+        placed = [self._place(each) for each in members if self._draft.left[each.index]]
+        return any(placed)
 
     @property
     def _classes(self) -> Sequence[PodClass]:

@@ -208,7 +208,8 @@ class _Terms:
     def accompany(self, term: PodAffinityTerm, homes: Mapping[object, cp_model.IntVar]) -> None:
         """Pods that a term counts and does not bind may come first: where any is planned, one is in the domain of those
         that it binds."""
-        unbound = [spec for spec in self.specs if term not in _affinity(spec)]
+        bound = required_affinity if term.topology_key == HOSTNAME else _affinity
+        unbound = [spec for spec in self.specs if term not in bound(spec)]
         domains = {self.domain(slot, term.topology_key) for slot in range(len(self.slots))} - {None}
         by_domain = {each: self.planned(term, each, unbound) for each in domains}
         first = self.if_any([pods for mine in by_domain.values() for pods in mine])
@@ -312,8 +313,8 @@ def _affinity(spec: PodSpec) -> set[PodAffinityTerm]:
 
 
 def order_matters(problem: Problem) -> bool:
-    """Return whether a required spread, or affinity over hostnames, counts pods that it does not bind: these may come
-    before those that it binds, or after them."""
+    """Return whether a required spread or affinity counts pods that it does not bind: these may come before those that
+    it binds, or after them."""
     specs = [pods.spec for pods in problem.pod_sets if pods.count]
     spreads = (
         _counts(PodAffinityTerm(each.topology_key, replace(each.selector, namespaces=(spec.namespace,))), other)
@@ -327,7 +328,6 @@ def order_matters(problem: Problem) -> bool:
         _counts(term, spec) and _counts(term, other) and term not in required_affinity(other)
         for spec in specs
         for term in required_affinity(spec)
-        if term.topology_key == HOSTNAME
         for other in specs
     )
     return any(spreads) or any(beside)
