@@ -24,8 +24,14 @@ TOLERATED: Mapping[str, str] = {
     "missed, for a volume of one node": "the scheduler lets pods of a ReadWriteOnce volume come to several nodes, where"
     " all but those of one wait for the volume for ever",
     "missed, beside DaemonSets": "what only a DaemonSet's pod lets in has to wait until that runs",
+    "missed, a DaemonSet's pod is kept out": "one counts on each new node that its selector and tolerations allow, as"
+    " in the cluster-autoscaler, also where a running pod's anti-affinity keeps it out",
 }
 """Kinds that are counted and are no faults, and why."""
+
+
+_TURNS = 8
+"""How often it is asked whether pods get stuck: other orders are tried each time, that of the question first."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +95,37 @@ def _why_missed(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed
     shared = {claim for claim, pods in claims.items() if pods > 1}
     if all(shared.intersection(_claims_of_one_node(case, bodies[name])) for name in missed):
         return "missed, for a volume of one node"
-    reasons = _reasons(found)
-    if all("DaemonSet's pod" in reasons.get(name, "") for name in missed):
-        return "missed, beside DaemonSets"
-    if case["daemonsets"]:
-        without = scheduler.ask(question({**case, "daemonsets": []}, found, nominated=True))
-        if not missed.keys() & _missed(without).keys():
-            return "missed, beside DaemonSets"
+    if kind := _of_daemons(case, scheduler, found, missed):
+        return kind
     asked = question(case, found, nominated=True)
     if all(_leaves_others_stuck(scheduler, asked, name, nodes) for name, nodes in missed.items()):
         return "missed, others stuck"
     certificate = found.plan.certificate
     proven = certificate.status is Status.OPTIMAL and not certificate.unserved_unproven
     return "missed beside a proof" if proven else "missed"
+
+
+def _of_daemons(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed: Mapping[str, Sequence[str]]) -> str:
+    """Return the kind if it is for DaemonSets' pods that pods are left out, else nothing."""
+    reasons = _reasons(found)
+    beside = all("DaemonSet's pod" in reasons.get(name, "") for name in missed)
+    if not case["daemonsets"]:
+        return "missed, beside DaemonSets" if beside else ""
+
+    def taken(of: Case) -> bool:
+        answer = scheduler.ask(question(of, found, nominated=True))
+        return not missed.keys().isdisjoint(_missed(answer))
+
+    if beside or not taken({**case, "daemonsets": []}):
+        return "missed, beside DaemonSets"
+    calm = [_without_anti_affinity(each) for each in case["bound"]]
+    return "" if taken({**case, "bound": calm}) else "missed, a DaemonSet's pod is kept out"
+
+
+def _without_anti_affinity(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    affinity = pod["spec"].get("affinity") or {}
+    kept = {key: each for key, each in affinity.items() if key != "podAntiAffinity"}
+    return {**pod, "spec": {**pod["spec"], "affinity": kept}}
 
 
 def _leaves_others_stuck(scheduler: KubeScheduler, asked: Mapping[str, Any], missed: str, nodes: Sequence[str]) -> bool:
@@ -113,9 +137,10 @@ def _leaves_others_stuck(scheduler: KubeScheduler, asked: Mapping[str, Any], mis
         placements = [*asked["placements"], {"pod": pod, "node": node, "nominated": True}]
         opened = [known[node]] if node in known else []
         empty = [each for name, each in known.items() if name != node]
-        more = {"nodes": [*asked["nodes"], *opened], "empty": empty, "placements": placements, "unplaced": others}
-        answer = scheduler.ask({**asked, **more})
-        if not (answer["refused"] or answer["stuck"]):
+        more = {"nodes": [*asked["nodes"], *opened], "empty": empty, "unplaced": others}
+        turned = ([*placements[turn:], *placements[:turn]] for turn in range(min(_TURNS, len(placements))))
+        answers = (scheduler.ask({**asked, **more, "placements": each}) for each in turned)
+        if not any(answer["refused"] or answer["stuck"] for answer in answers):
             return False
     return True
 

@@ -98,7 +98,8 @@ class PodSelector:
 
     match_expressions: tuple[Requirement, ...] | None = ()
     """Conditions on pod labels that hold together (matchLabels are given as In). None matches no pod, as a missing
-    selector does upstream; an empty tuple matches every pod."""
+    selector does upstream; an empty tuple matches every pod. An empty selector of a topology spread, which counts
+    nominated pods alone, is None over all namespaces."""
     namespaces: tuple[str, ...] | None = None
     """Sorted; None for all namespaces."""
     _hash: int | None = field(default=None, init=False, repr=False, compare=False)

@@ -79,8 +79,9 @@ def nominated_together(pods: Sequence[tuple[PodSpec, int]]) -> list[bool]:
 def _counts_nominated(spread: TopologySpread, namespace: str, other: PodSpec) -> bool:
     if namespace != other.namespace:
         return False
-    # An empty selector, which counts no pod that runs, counts those that are nominated.
-    return spread.selector.match_expressions is None or _counts(spread.selector, other)
+    if spread.selector.match_expressions is None:  # an empty selector counts nominated pods alone, a missing one nobody
+        return spread.selector.namespaces is None
+    return _counts(spread.selector, other)
 
 
 def _counts(selector: PodSelector, spec: PodSpec) -> bool:
@@ -100,8 +101,11 @@ def as_scheduled(problem: Problem, plan: Plan) -> Plan:
 
 def _why(spec: PodSpec) -> str:
     keys = sorted(hard_keys(spec))
+    if not keys and spec.pod_affinity:
+        counted = " and ".join(dict.fromkeys(f"pod affinity over {term.topology_key}" for term in spec.pod_affinity))
+        return f"pods that its {counted} counts may be bound elsewhere, where their spreads let them in first"
     if not keys:
-        return "pods of a higher priority, of which not all can be nominated at once, may take its room"
+        return "pods that their spreads keep from their own nodes for a while may take its room"
     spreads = " and ".join(f"spread over {key}" for key in keys)
     return f"its {spreads} may keep it from every node if the scheduler binds others first"
 
@@ -135,17 +139,14 @@ def _preparing(problem: Problem, plan: Plan, nodes: int) -> int:
 
 
 def _orders_differ(plan: Plan) -> bool:
-    """Return whether a planned pod has several spreads, or is not nominated among pods of several priorities."""
+    """Return whether a planned pod has several spreads, or one where there are pods unlike it: a spread may keep a pod
+    from the node it is nominated to until others are bound, and it may then be bound elsewhere."""
     classes = {each.index: each for each in plan.pod_classes}
     placed = [*(each.pods for each in plan.nodes), *(each.pods for each in plan.existing)]
     mine = [classes[index] for index in sorted({index for pods in placed for index in pods})]
     if any(each.spec.shared_volumes for each in mine):  # of which a node's room is not a sum over pods
         return False
-    if any(len(hard_keys(each.spec)) > 1 for each in mine):
-        return True
-    if len({each.priority for each in mine}) == 1 or not any(hard_keys(each.spec) for each in mine):
-        return False
-    return not all(each.nominated for pods in placed for each in _on_one_node(classes, pods))
+    return any(len(hard_keys(each.spec)) > (len(mine) == 1) for each in mine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,14 +367,21 @@ class _OwnWay:
         if not others:
             return True
         self.steps += self._cost[spec] + 2 * sum(len(self._adding[other]) for other in others)
+        looks = self._looks_between(spec)
         for other in others:
             self._put(host, other, 1)
-        found = self._lets_in(host, spec, others)
+        found = self._lets_in(host, spec, others, between=looks)
         for other in others:
             self._put(host, other, -1)
         return found
 
-    def _lets_in(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
+    def _looks_between(self, spec: PodSpec) -> bool:
+        """Return whether InterPodAffinity looks at nominated pods. Its PreFilter returns Skip for a pod without terms
+        that no term of a bound pod selects, and terms of nominated pods are then not added either."""
+        own = spec.pod_affinity or spec.pod_anti_affinity
+        return bool(own) or any(count for each in self._rules[spec].apart for count in each.of.values())
+
+    def _lets_in(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[PodSpec], *, between: bool = True) -> bool:
         free = self._free[host.number]
         if any(free.get(name, 0) < amount for name, amount in (*spec.requests, (PODS, 1))):
             return False
@@ -381,7 +389,7 @@ class _OwnWay:
         return (
             all(_within(host, *each) for each in rules.spreads)
             and all(_near(host, *each) for each in rules.affinity)
-            and not any(each.at(host) for each in rules.apart)
+            and not (between and any(each.at(host) for each in rules.apart))
             and not self._clash(host, spec, beside)
         )
 

@@ -208,14 +208,16 @@ def topology_spread(
             problems.append(f"{at}.minDomains: only with whenUnsatisfiable DoNotSchedule")
         affinity = one_of(constraint, "nodeAffinityPolicy", at, problems, ("Honor", "Ignore"))
         taints = one_of(constraint, "nodeTaintsPolicy", at, problems, ("Ignore", "Honor"))
-        # kube-scheduler's countPodsMatchSelector counts nobody by an empty selector, as by none.
-        selected = counted_labels(constraint, at, problems, around.identity) or None
+        # kube-scheduler's countPodsMatchSelector counts nobody by an empty selector, as by none; of pods that are only
+        # nominated it counts all by an empty one, and none by none (`nominated_together`).
+        selected = counted_labels(constraint, at, problems, around.identity)
+        missing = PodSelector(None, () if selected is None else None)
         if key and when and skew:
             found.append(
                 TopologySpread(
                     topology_key=key,
                     max_skew=skew,
-                    selector=PodSelector(selected, (around.identity.namespace,) if selected else ()),
+                    selector=PodSelector(selected, (around.identity.namespace,)) if selected else missing,
                     when_unsatisfiable=WhenUnsatisfiable(when),
                     min_domains=domains,
                     honor_node_affinity=affinity == "Honor",

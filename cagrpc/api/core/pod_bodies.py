@@ -125,9 +125,14 @@ def _spread(spread: TopologySpread) -> Body:
         "whenUnsatisfiable": spread.when_unsatisfiable.value,
         "nodeAffinityPolicy": "Honor" if spread.honor_node_affinity else "Ignore",
         "nodeTaintsPolicy": "Honor" if spread.honor_node_taints else "Ignore",
-        **_labels(spread.selector),
+        **({"labelSelector": {}} if _is_empty(spread.selector) else _labels(spread.selector)),
         **(least if spread.is_required else {}),
     }
+
+
+def _is_empty(selector: PodSelector) -> bool:
+    """Return whether it is an empty selector of a spread, which counts nominated pods alone, and not a missing one."""
+    return selector.match_expressions is None and selector.namespaces is None
 
 
 def _labels(selector: PodSelector) -> Body:

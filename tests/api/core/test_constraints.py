@@ -171,7 +171,7 @@ def test_preferred_nodes_and_a_term_that_prefers_every_node(tmp_path: Path) -> N
                      {"honor_node_affinity": False, "honor_node_taints": True}, id="policies"),
         pytest.param({"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}, {}, id="the defaults by name"),
         pytest.param({"labelSelector": None}, {"selector": PodSelector(None, ())}, id="no selector"),
-        pytest.param({"labelSelector": {}}, {"selector": PodSelector(None, ())}, id="an empty selector"),
+        pytest.param({"labelSelector": {}}, {"selector": PodSelector(None, None)}, id="an empty selector"),
         pytest.param({"matchLabelKeys": ["pod-template-hash", "absent"]},
                      {"selector": selected(WEB, is_in("pod-template-hash", "abc"))}, id="matchLabelKeys"),
     ],

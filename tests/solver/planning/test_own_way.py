@@ -102,13 +102,42 @@ def test_pods_of_a_higher_priority_that_wait_to_be_nominated_may_take_the_room_o
     (risk,) = plan.may_get_stuck
     # Each of the two is kept out by the room that the other is nominated to.
     assert (plan.pod_classes[risk.pod_class].gang, risk.count) == ("gang", 2)
-    assert risk.reason == "pods of a higher priority, of which not all can be nominated at once, may take its room"
+    assert risk.reason == "pods that their spreads keep from their own nodes for a while may take its room"
     assert plan.certificate.status is Status.FEASIBLE
 
 
 def test_nominations_keep_the_room_of_a_gang_from_pods_of_its_own_priority() -> None:
     plan = _gang_beside(0)
     assert (plan.may_get_stuck, plan.certificate.status) == ((), Status.OPTIMAL)
+
+
+def test_pods_that_nominations_of_others_keep_out_may_take_a_node_that_one_pod_is_to_have_alone() -> None:
+    """By an empty selector a spread counts nominated pods alone, so that one of the two is nominated at a time. And
+    while no pod with anti-affinity is bound, the scheduler does not look at that of nominated pods."""
+    alone = PodSpec(((CPU, 1000),), pod_anti_affinity=(PodAffinityTerm(HOST, PodSelector(())),))
+    spread = PodSpec(((CPU, 1000),), topology_spread=(TopologySpread(CAPACITY_TYPE, 1, PodSelector(None, None)),))
+    group = _group("g", "za", "spot", 4, 1.0)
+    plan = _solved([PodSet("ns/alone", alone, 1), PodSet("ns/spread", spread, 2)], (group,), ())
+    (risk,) = plan.may_get_stuck
+    assert plan.pod_classes[risk.pod_class].example == "ns/alone"
+    missing = replace(spread, topology_spread=(TopologySpread(CAPACITY_TYPE, 1, PodSelector(None, ())),))
+    assert not _solved([PodSet("ns/alone", alone, 1), PodSet("ns/spread", missing, 2)], (group,), ()).may_get_stuck
+
+
+def test_a_pod_may_wait_for_one_that_its_spread_kept_from_the_node_of_both() -> None:
+    """The second of two with a spread is bound where the first was to be, and nobody comes to the node of the pod with
+    affinity."""
+    beside = PodSpec(
+        ((CPU, 1000),),
+        node_selector=((ZONE, "za"),),
+        pod_affinity=(PodAffinityTerm(HOST, A),),
+    )
+    groups = (_group("ga", "za", "spot", 2, 1.0), _group("gb", "zb", "spot", 2, 1.0))
+    plain = _pod(node_selector=((HOST, "n"),))
+    pods = [PodSet("ns/plain", plain, 1), PodSet("ns/spread", _pod(ZONE), 2), PodSet("ns/beside", beside, 1)]
+    plan = _solved(pods, groups, (_node("za", "spot", 1),))
+    assert plan.unplaced == ()
+    assert "ns/beside" in [plan.pod_classes[each.pod_class].example for each in plan.may_get_stuck]
 
 
 def test_what_takes_too_much_work_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
