@@ -19,7 +19,6 @@ from random import Random
 
 from solver.model import (
     HOSTNAME,
-    PODS,
     MayGetStuck,
     Node,
     NodeGroup,
@@ -32,7 +31,7 @@ from solver.model import (
     Status,
     TopologySpread,
 )
-from solver.model.capacity import new_node
+from solver.model.capacity import new_node, unshared
 from solver.verify.claims import required_affinity
 from solver.verify.filters import clash, counts, fault
 from solver.verify.order import hard_keys, includes
@@ -144,8 +143,6 @@ def _orders_differ(plan: Plan) -> bool:
     classes = {each.index: each for each in plan.pod_classes}
     placed = [*(each.pods for each in plan.nodes), *(each.pods for each in plan.existing)]
     mine = [classes[index] for index in sorted({index for pods in placed for index in pods})]
-    if any(each.spec.shared_volumes for each in mine):  # of which a node's room is not a sum over pods
-        return False
     return any(len(hard_keys(each.spec)) > (len(mine) == 1) for each in mine)
 
 
@@ -343,9 +340,11 @@ class _OwnWay:
         self._there[host.number].append(pod.of.spec)
         return True
 
+    # Volumes that pods share take room once for all of a node: the room that they take is not looked at.
+
     def _put(self, host: _PlayedNode, spec: PodSpec, pods: int) -> None:
         free = self._free[host.number]
-        for name, amount in (*spec.requests, (PODS, 1)):
+        for name, amount in unshared(spec):
             free[name] = free.get(name, 0) - amount * pods
         for tally in self._adding[spec]:
             tally.add(host, pods)
@@ -383,7 +382,7 @@ class _OwnWay:
 
     def _lets_in(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[PodSpec], *, between: bool = True) -> bool:
         free = self._free[host.number]
-        if any(free.get(name, 0) < amount for name, amount in (*spec.requests, (PODS, 1))):
+        if any(free.get(name, 0) < amount for name, amount in unshared(spec)):
             return False
         rules = self._rules[spec]
         return (
