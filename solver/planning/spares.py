@@ -62,4 +62,8 @@ def _spares(problem: Problem, plan: Plan) -> Iterator[tuple[str, int]]:
 def _opened_for_domains(plan: Plan) -> Mapping[str, None]:
     """Return the node groups of which nodes are opened for gangs that ask for one domain, in their order."""
     asking = {each.index for each in plan.pod_classes if each.gang is not None and one_domain_terms(each.spec)}
-    return {each.node_group: None for each in plan.nodes if any(each.pods.get(index) for index in asking)}
+    return {
+        each.node_group: None
+        for each in plan.nodes
+        if not asking.isdisjoint(i for i, pods in each.pods.items() if pods)
+    }

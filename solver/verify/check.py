@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from solver.model import HOSTNAME, NodeGroup, Plan, PodAffinityTerm, PodSpec, Problem
+from solver.model import HOSTNAME, Node, NodeGroup, Operator, Plan, PodAffinityTerm, PodSpec, Problem
 from solver.model.errors import PlanRejectedError
 from solver.model.objective import Goal, ObjectiveStage
 from solver.verify.claims import required_affinity
@@ -201,38 +201,58 @@ def _pod_stages(plan: Plan) -> dict[ObjectiveStage, float | None]:
 
 def _spread(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup], *, after_cost: bool) -> dict[object, int]:
     """Return, of each wish of pods to be in few domains, in how many they are beyond the first."""
-    wishes: dict[PodAffinityTerm, set[int]] = defaultdict(set)
-    for cls in plan.pod_classes:
-        for wish in cls.spec.preferred_domains if not cls.spec.unschedulable else ():
-            if wish.after_cost is after_cost:
-                wishes[wish.term].add(cls.index)
+    wishing = {
+        cls.index: [wish.term for wish in cls.spec.preferred_domains if wish.after_cost is after_cost]
+        for cls in plan.pod_classes
+        if not cls.spec.unschedulable
+    }
+    wishes = dict.fromkeys(chain.from_iterable(wishing.values()))
+    if not wishes:
+        return {}
     nodes = {node.name: node for node in problem.nodes}
-    found: dict[object, int] = {}
-    for term, mine in wishes.items():
-        key = term.topology_key
-        there = {
-            node.labels.get(key)
-            for node in problem.nodes
-            if any(counts(term.selector, pods.spec.namespace, dict(pods.spec.labels)) for pods in node.running)
-        }
-        at: set[object] = {nodes[placed.node].labels.get(key) for placed in plan.existing if _has(placed.pods, mine)}
-        unknown = 0
-        for each in plan.nodes:
-            group = groups[each.node_group]
-            if not _has(each.pods, mine):
-                continue
-            if group.new_domains is None or key not in group.new_domains.keys:
-                at.add(group.labels.get(key))
+    at: dict[PodAffinityTerm, set[object]] = defaultdict(set)
+    unknown: Counter[PodAffinityTerm] = Counter()
+    for placed in plan.existing:
+        for term in _wished(placed.pods, wishing):
+            at[term].add(nodes[placed.node].labels.get(term.topology_key))
+    for each in plan.nodes:
+        group = groups[each.node_group]
+        for term in _wished(each.pods, wishing):
+            if group.new_domains is None or term.topology_key not in group.new_domains.keys:
+                at[term].add(group.labels.get(term.topology_key))
             elif each.domain:
-                at.add((group.id, each.domain))
+                at[term].add((group.id, each.domain))
             else:  # each of the nodes may be in another one
-                unknown += each.count
-        found[term] = max(0, len(at - there) + unknown - (not there))
+                unknown[term] += each.count
+    running = _domains_with(problem, wishes)
+    return {term: max(0, len(at[term] - running[term]) + unknown[term] - (not running[term])) for term in wishes}
+
+
+def _wished(pods: Mapping[int, int], wishing: Mapping[int, Sequence[PodAffinityTerm]]) -> set[PodAffinityTerm]:
+    """Return what the pods of a node wish for."""
+    return {term for index, count in pods.items() if count for term in wishing.get(index, ())}
+
+
+def _domains_with(problem: Problem, terms: Iterable[PodAffinityTerm]) -> dict[PodAffinityTerm, set[str]]:
+    """Return by term the domains where pods run that it counts: a node without its key is in none. Of thousands of
+    terms and pods those are compared that share a label."""
+    by_label: dict[str | None, list[PodAffinityTerm]] = defaultdict(list)
+    for term in terms:
+        asked = term.selector.match_expressions or ()
+        label = next((each.key for each in asked if each.operator in (Operator.IN, Operator.EXISTS)), None)
+        by_label[label].append(term)
+    nodes: dict[tuple[str, tuple[tuple[str, str], ...]], list[Node]] = defaultdict(list)
+    for node in problem.nodes:
+        for pods in node.running:
+            nodes[pods.spec.namespace, pods.spec.labels].append(node)
+    found: dict[PodAffinityTerm, set[str]] = defaultdict(set)
+    for (namespace, pairs), mine in nodes.items():
+        labels = dict(pairs)
+        for term in (term for label in (None, *labels) for term in by_label.get(label, ())):
+            if counts(term.selector, namespace, labels):
+                key = term.topology_key
+                found[term].update(node.labels[key] for node in mine if key in node.labels)
     return found
-
-
-def _has(pods: Mapping[int, int], classes: set[int]) -> bool:
-    return any(count and index in classes for index, count in pods.items())
 
 
 def _node_stages(problem: Problem, plan: Plan, groups: Mapping[str, NodeGroup]) -> dict[ObjectiveStage, float | None]:
