@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 
 from solver.model import (
@@ -30,7 +31,7 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.capacity import new_node, room_of, taken, unshared, with_nodes
-from solver.model.eligibility import selects, why_not_eligible
+from solver.model.eligibility import required_terms, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import class_key
@@ -39,6 +40,7 @@ from solver.reduction.objective import dollars
 from solver.reduction.reduced import obliged
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import avoids_any, preferences, soft_taints, terms_of
+from solver.reduction.work import turns_of
 from solver.verify.devices import CheckedClaims
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.order import Stuck, stuck
@@ -48,6 +50,9 @@ from solver.verify.terms import faults_in_the_end
 _MOST_CHECKS, _MOST_CHECKED, _PER_CLASS = 300, 40_000, 4
 """Plans that are checked for pods that were left out, and what all of them come to: places, constraints, and the
 classes that each constraint counts; so much for each class."""
+_MOST_LOOKS, _AT_ONCE = 40_000, 16
+"""Places that are looked at for pods that were left out, before any plan is checked, and how many conditions or classes
+take as long as one."""
 _MOST_GROUPS = 20
 """Node groups of which one more node is tried for a class."""
 _MOST_CLASSES = 20
@@ -379,26 +384,37 @@ def _looked_at(classes: Sequence[PodClass]) -> int:
     return found
 
 
+def _conditions(spec: PodSpec) -> int:
+    """Return how much a node is compared with."""
+    terms = (len(term.match_expressions) + len(term.match_fields) for term in required_terms(spec))
+    return sum(terms) + len(spec.tolerations) + len(spec.node_selector)
+
+
 class _Completion:
     """Tries pods that were left out on what the plan has."""
 
     def __init__(self, draft: _ChangedPlan) -> None:
         self._draft = draft
         self._problem = draft.problem
-        self._checks = 0
+        self._checks = self._looks = 0
         self._looked_at = _looked_at(self._classes)
         self._claims = CheckedClaims([each.spec for each in self._classes])
         self._free: dict[str, Resources] = {}
         of_groups = (taint for group in self._problem.node_groups for taint in soft_taints(group.taints))
         of_nodes = (taint for node in self._problem.nodes for taint in soft_taints(node.taints))
         self._soft = {*of_groups, *of_nodes}
+        self._wishes = [self._wished(each.spec) for each in self._classes]
+        """Names of preferences, by class."""
 
     def run(self) -> bool:
         """Return whether a pod was found a place."""
         draft, found = self._draft, False
         classes = [each for each in draft.before.pod_classes if draft.left[each.index] and self._is_tried(each)]
-        # Real pods first, the most important ones before all others.
-        classes.sort(key=lambda each: (*_importance(each), each.index))
+        # Real pods first, the most important ones before all others, and namespaces in turns: nobody's pods use up what
+        # is tried for all.
+        turns = turns_of(each.spec.namespace for each in classes)
+        order = {each.index: turn for each, turn in zip(classes, turns, strict=True)}
+        classes.sort(key=lambda each: (*_importance(each), order[each.index], each.index))
         units: dict[object, list[PodClass]] = {}
         for each in classes:
             units.setdefault(each.index if each.gang is None else each.gang, []).append(each)
@@ -416,12 +432,17 @@ class _Completion:
         if spec.unschedulable:
             return False
         unproven = self._draft.before.certificate.unserved_unproven
-        return bool(unproven or spec.claims) or any(
-            each.spec.topology_spread or each.spec.pod_affinity for each in self._classes
-        )
+        return bool(unproven or spec.claims) or self._depends_on_others
+
+    @cached_property
+    def _depends_on_others(self) -> bool:
+        """Whether it matters to a pod which others are there."""
+        return any(each.spec.topology_spread or each.spec.pod_affinity for each in self._classes)
 
     def _place_unit(self, members: Sequence[PodClass]) -> bool:
         """Place pods of a class, or all of a gang; return whether there was a place."""
+        if not self._affords():
+            return False
         draft, whole = self._draft, members[0].gang is not None
         before = draft.places, Counter(draft.left), Counter(draft.relaxed)
         placed = more = self._place_each(members)
@@ -443,10 +464,14 @@ class _Completion:
     def _place(self, of: PodClass) -> bool:
         draft = self._draft
         before = draft.left[of.index]
-        wishing = any(self._wishes(each.index) for each in self._classes)
         # Others give their wishes up rather than that a pod is left out.
-        for against_wishes in (False, True) if wishing else (False,):
-            for place in [*draft.places, *self._bare_nodes(), *self._more_nodes(of.spec)]:
+        for against_wishes in (False, True) if any(self._wishes) else (False,):
+            if not self._affords():
+                break
+            places = [*draft.places, *self._bare_nodes(), *self._more_nodes(of.spec)]
+            looks = (len(places) + len(draft.groups)) * (1 + _conditions(of.spec) // _AT_ONCE)
+            self._looks += looks + len(self._classes) // _AT_ONCE
+            for place in places:
                 if not draft.left[of.index] or not self._affords():
                     break
                 self._try(of, place, against_wishes=against_wishes)
@@ -454,7 +479,7 @@ class _Completion:
 
     def _affords(self) -> bool:
         most = min(_MOST_CHECKS, _MOST_CHECKED // (1 + len(self._draft.places) + self._looked_at))
-        return self._checks < max(most, 2)
+        return self._checks < max(most, 2) and self._looks < _MOST_LOOKS
 
     def _bare_nodes(self) -> Iterator[_FilledNodes]:
         used = {each.where for each in self._draft.places if each.stands}
@@ -492,6 +517,8 @@ class _Completion:
             if place.where not in self._free:
                 self._free[place.where] = new_node(group, self._problem.daemon_sets).free
             free, labels, taints, name = self._free[place.where], group.labels, group.taints, ""
+        if any(free.get(name, 0) < amount for name, amount in unshared(of.spec)):
+            return 0  # most are told so, and sooner
         if why_not_eligible(of.spec, labels, taints, name) is not None:
             return 0
         there = draft.nodes[place.where].volumes if place.stands else frozenset[SharedVolume]()
@@ -513,7 +540,7 @@ class _Completion:
         there = {**place.pods, of.index: place.pods.get(of.index, 0) + pods}
         filled = _FilledNodes(place.where, place.stands, 1, there)
         draft.places = [each for each in draft.places if each is not place] + [*rest, filled]
-        names = self._wishes(of.index)
+        names = self._wishes[of.index]
         if names:
             draft.relaxed[of.index, names] += pods
         plan = draft.written()
@@ -546,8 +573,7 @@ class _Completion:
             self._draft.kept_out.setdefault(of.index, set()).update(found)
         return False
 
-    def _wishes(self, index: int) -> tuple[str, ...]:
-        spec = self._classes[index].spec
+    def _wished(self, spec: PodSpec) -> tuple[str, ...]:
         return tuple(each.name for each in preferences(spec, soft_taints=avoids_any(spec, self._soft)))
 
     def _passes(self, plan: Plan, places: CheckedPlaces) -> bool:
@@ -558,7 +584,7 @@ class _Completion:
         """Return whether it passes once others give up their preferences, and let those do so that have to."""
         draft = self._draft
         kept = Counter(draft.relaxed)
-        wishes = {index: names for index in sorted(places.placed) if (names := self._wishes(index))}
+        wishes = {index: names for index in sorted(places.placed) if (names := self._wishes[index])}
         draft.relaxed = Counter({(index, names): places.placed[index] for index, names in wishes.items()})
         if not self._passes(draft.with_relaxed(plan), places):
             return False

@@ -164,6 +164,15 @@ def _totals(problem: Problem, specs: Sequence[PodSpec]) -> tuple[list[_Total], i
     return totals, _share([total.steps for total in totals])
 
 
+def turns_of(owners: Iterable[str]) -> list[int]:
+    """Return for each how many of the same owner come before it: sorted by that, owners take turns."""
+    found, before = [], Counter[str]()
+    for owner in owners:
+        found.append(before[owner])
+        before[owner] += 1
+    return found
+
+
 def replaced(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> Problem:
     """Return the problem with these specs instead of those."""
     sets = (replace(each, spec=instead.get(each.spec, each.spec)) for each in problem.pod_sets)
