@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from solver.model import (
     NODES,
     PODS,
     Labels,
+    Node,
     NodeGroup,
     NodeSelectorTerm,
     Operator,
@@ -62,7 +64,7 @@ from solver.planning.write_plan import as_asked, certified
 from solver.reduction.objective import breaks_ties
 from solver.reduction.reduced import price_micros
 from solver.reduction.terms import RunningPodIndex, Sort, Term
-from solver.reduction.work import replaced
+from solver.reduction.work import replaced, turns_of
 from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver, solve_within
 from solver.verify.check import faults_of
 
@@ -74,7 +76,9 @@ _STAGE_SHARE = 0.8
 _MOST_CHOICES = 3
 """Plans with chosen domains: what the smaller problem took to fit and a plan does not is forbidden in the next."""
 _MOST_PAIRS = 20_000
-"""Of pod sets and kinds of nodes, beyond which no domains are chosen."""
+"""Of pod sets and kinds of nodes: for those of gangs beyond it no domains are chosen. Namespaces have equal shares."""
+_TERMS_AT_ONCE = 8
+"""Of a gang's part, in the time of a pod set."""
 _MOST_PER_NODE = 256
 _MOST_TOLD = 3
 """Domains in a reason."""
@@ -124,22 +128,76 @@ class GangDomains:
     ) -> None:
         """`terms` are the problem's `gang_terms`, `wishes` its `wished_domains`."""
         self.problem, self.terms, self.wishes = problem, terms, wishes
-        self.keys = tuple(sorted({key for key, _ in terms} | {wish.term.topology_key for wish in wishes}))
+        asked = {key for key, _ in terms} | {wish.term.topology_key for wish in wishes}
+        labels = [*(group.labels for group in problem.node_groups), *(node.labels for node in problem.nodes)]
+        known = set[str]().union(*labels)
+        self.keys = tuple(sorted(asked & known))
+        """Those over which there are domains."""
+        self._position = {key: position for position, key in enumerate(self.keys)}
         by_unit: defaultdict[tuple[str, tuple[DomainTerm, ...]], list[int]] = defaultdict(list)
         for number in sorted({number for numbers in self.terms.values() for number in numbers}):
             pods = problem.pod_sets[number]
             by_unit[pods.gang or "", one_domain_terms(pods.spec)].append(number)
         tied = {number for numbers in by_unit.values() for number in numbers}
-        self.wishing = tuple(sorted({number for numbers in wishes.values() for number in numbers} - tied))
-        """Pod sets that ask for nothing more than a wish."""
-        self.pod_sets = tuple(sorted({*tied, *self.wishing}))
-        self.asking = tuple(dict.fromkeys(problem.pod_sets[number].spec for number in self.pod_sets))
+        wishing = {number for numbers in wishes.values() for number in numbers} - tied
+        self.asking = tuple(dict.fromkeys(problem.pod_sets[number].spec for number in sorted({*tied, *wishing})))
         units = [_GangPart(gang, terms, tuple(numbers)) for (gang, terms), numbers in by_unit.items()]
+        self.pod_sets = self._within_share(units, wishing)
+        """Those for which domains are chosen."""
+        self.wishing = tuple(sorted(wishing & self.pod_sets))
+        """Pod sets that ask for nothing more than a wish."""
+        units = [each for each in units if self.pod_sets.issuperset(each.pod_sets)]
         self.units = sorted(units, key=lambda each: -sum(problem.pod_sets[number].count for number in each.pod_sets))
+
+    def _within_share(self, units: Sequence[_GangPart], wishing: AbstractSet[int]) -> frozenset[int]:
+        """Return the pod sets that are compared with all kinds of nodes, gangs whole, the largest of a namespace first.
+        Nobody's gangs take the place of all others."""
+        sets = self.problem.pod_sets
+        parts: defaultdict[object, list[int]] = defaultdict(list)
+        weights = Counter[object]()
+        for unit in units:
+            parts[unit.gang] += unit.pod_sets
+            weights[unit.gang] += len(unit.pod_sets) + len(unit.terms) // _TERMS_AT_ONCE
+        for number in sorted(wishing):
+            part: object = number if sets[number].gang is None else sets[number].gang
+            parts[part].append(number)
+            weights[part] += 1
+        largest = sorted(parts, key=lambda of: -sum(sets[number].count for number in parts[of]))
+        turns = turns_of(sets[parts[of][0]].spec.namespace for of in largest)
+        places = len(self.problem.node_groups) + len(self._standing)
+        left, found = _MOST_PAIRS // max(1, places), set[int]()
+        for _, of in sorted(zip(turns, largest, strict=True), key=lambda each: each[0]):
+            left -= weights[of]
+            if left < 0:
+                break
+            found.update(parts[of])
+        return frozenset(found)
+
+    @cached_property
+    def _standing(self) -> Sequence[tuple[Node, int]]:
+        """Nodes that stand, the first of those that are alike to all gangs, and how many these are."""
+        labels = sorted(node_label_keys(self.asking))
+        by_name = read_node_names(self.asking)
+        alike: dict[object, tuple[Node, int]] = {}
+        for node in self.problem.nodes:
+            if self._counts(self._site(node.labels)):
+                seen = self._site(node.labels), tuple(map(node.labels.get, labels)), node.name if by_name else ""
+                key = *seen, node.taints, tuple(sorted(self._free(node).items())), node.devices
+                one, count = alike.get(key, (node, 0))
+                alike[key] = one, count + 1
+        return tuple(alike.values())
+
+    def _free(self, node: Node) -> Resources:
+        """Return what gangs ask for of what is free."""
+        return {name: amount for name, amount in node.free.items() if amount and (name == PODS or name in self._asked)}
+
+    @cached_property
+    def _asked(self) -> AbstractSet[str]:
+        return frozenset(self._resources)
 
     @cached_property
     def begun_before(self) -> Mapping[str, frozenset[str]]:
-        """The domains of each key that have a node."""
+        """The domains of each key that have a node, if it has any."""
         return {key: frozenset(n.labels[key] for n in self.problem.nodes if key in n.labels) for key in self.keys}
 
     @cached_property
@@ -161,13 +219,11 @@ class GangDomains:
     def supplies(self) -> Sequence[_Supply]:
         """Where the gangs' pods could run."""
         problem = self.problem
-        sets = self.pod_sets
+        sets = sorted(self.pod_sets)
         specs = [problem.pod_sets[number].spec for number in sets]
         labels = sorted(node_label_keys(specs))
         by_name = read_node_names(specs)
         known: dict[object, frozenset[int]] = {}
-        none: frozenset[int] = frozenset()
-        asked = {PODS, *self._resources}
 
         def takes(of: Labels, taints: tuple[Taint, ...], name: str) -> frozenset[int]:
             seen = tuple(map(of.get, labels)), taints, name if by_name else ""
@@ -177,7 +233,7 @@ class GangDomains:
             return known[seen]
 
         found: list[_Supply] = []
-        for index, group in enumerate(problem.node_groups):
+        for index, group in enumerate(problem.node_groups if sets else ()):
             site = self._site(group.labels)
             most = group.max_size - group.target_size
             if most > 0 and self._counts(site):
@@ -186,14 +242,13 @@ class GangDomains:
                 if who:
                     found.append(_Supply(site, node.free, node.devices, most, who, index, _unknown(group)))
         alike: dict[object, tuple[_Supply, int]] = {}
-        for node in problem.nodes:
-            site = self._site(node.labels)
-            who = takes(node.labels, node.taints, node.name) if self._counts(site) else none
+        for node, nodes in self._standing if sets else ():
+            who = takes(node.labels, node.taints, node.name)
             if who:
-                free = {name: amount for name, amount in node.free.items() if name in asked and amount}
+                site, free = self._site(node.labels), self._free(node)
                 key = site, tuple(sorted(free.items())), node.devices, who
                 one, count = alike.get(key, (_Supply(site, free, node.devices, 1, who, None), 0))
-                alike[key] = one, count + 1
+                alike[key] = one, count + nodes
         return [*found, *(replace(one, most=count) for one, count in alike.values())]
 
     def _site(self, labels: Mapping[str, str]) -> Site:
@@ -201,14 +256,19 @@ class GangDomains:
 
     def _counts(self, site: Site) -> bool:
         """Return whether nodes there matter: pods that only wish for a domain may go to one in none."""
-        return bool(self.wishing) or any(value is not None for value in site)
+        return bool(self.wishes) or any(value is not None for value in site)
+
+    def value(self, site: Site, key: str) -> str | None:
+        """Return the domain of a site; None where it is in none."""
+        position = self._position.get(key)
+        return None if position is None else site[position]
 
     def values_of(self, unit: _GangPart, site: Site) -> Domains | None:
         """Return the domains of the unit's keys that a site is in; None where it is in none, or not in that of pods
         that run already."""
         found: dict[str, str] = {}
         for term in unit.terms:
-            value = site[self.keys.index(term[0])]
+            value = self.value(site, term[0])
             if value is None or (self.running[term] and value not in self.running[term]):
                 return None
             found[term[0]] = value
@@ -315,20 +375,27 @@ class GangDomains:
 
     def spread(self, plan: Plan, *, after_cost: bool) -> int | None:
         """Return in how many domains beyond the first a plan has pods that wish for few; None where none do."""
+        wishes = [wish for wish in self.wishes if wish.after_cost is after_cost]
         groups = {group.id: group for group in self.problem.node_groups}
         nodes = {node.name: node.labels for node in self.problem.nodes}
-        found: int | None = None
-        for wish in self.wishes:
-            if wish.after_cost is not after_cost:
-                continue
-            key, there = wish.term.topology_key, self.running[wish.term.topology_key, wish.term.selector]
-            mine = {each.index for each in plan.pod_classes if wish in each.spec.preferred_domains}
-            at = {nodes[each.node].get(key) for each in plan.existing if mine & {*(+Counter(each.pods))}}
-            new = [each for each in plan.nodes if mine & {*(+Counter(each.pods))}]
-            unknown = [each.count for each in new if key in _unknown(groups[each.node_group])]
-            at |= {groups[n.node_group].labels.get(key) for n in new if key not in _unknown(groups[n.node_group])}
-            found = (found or 0) + max(0, len(at - there) + sum(unknown) - (not there))
-        return found
+        wishing = {each.index: each.spec.preferred_domains for each in plan.pod_classes}
+        at: defaultdict[PreferredDomain, set[str | None]] = defaultdict(set)
+        unknown = Counter[PreferredDomain]()
+        for standing in plan.existing:
+            for wish in _wished(wishing, standing.pods):
+                at[wish].add(nodes[standing.node].get(wish.term.topology_key))
+        for new in plan.nodes:
+            group = groups[new.node_group]
+            for wish in _wished(wishing, new.pods):
+                if wish.term.topology_key in _unknown(group):
+                    unknown[wish] += new.count
+                else:
+                    at[wish].add(group.labels.get(wish.term.topology_key))
+        found = 0
+        for wish in wishes:
+            there = self.running[wish.term.topology_key, wish.term.selector]
+            found += max(0, len(at[wish] - there) + unknown[wish] - (not there))
+        return found if wishes else None
 
     def begun(self, plan: Plan) -> int:
         """Return how many domains without a node before a plan puts pods into that ask for one."""
@@ -399,7 +466,8 @@ class _Model:
                     model.add(sum(here) == count * chosen[values])
         self.served = dict(self._serve())
         self._same_domain()
-        self.spread = {wish: self._spread(wish, numbers) for wish, numbers in of.wishes.items()}
+        wishes = {wish: of.pod_sets.intersection(numbers) for wish, numbers in of.wishes.items()}
+        self.spread = {wish: self._spread(wish, sorted(numbers)) for wish, numbers in wishes.items() if numbers}
         self._fill(placed)
         self._limit()
         self._begin()
@@ -433,7 +501,7 @@ class _Model:
         there = of.running[key, wish.term.selector]
         by_value: defaultdict[str | None, list[cp_model.IntVar]] = defaultdict(list)
         for index, of_sets in self.placed.items():
-            value = of.supplies[index].site[of.keys.index(key)]
+            value = of.value(of.supplies[index].site, key)
             by_value[value] += [of_sets[number] for number in pod_sets if number in of_sets]
         used = []
         for value, mine in by_value.items():
@@ -570,7 +638,7 @@ class _Model:
         sets, groups = self.of.problem.pod_sets, self.of.problem.node_groups
         for priority in sorted({sets[number].priority for number in self.of.pod_sets}, reverse=True):
             yield -1 * self.pods(priority)
-        wishes = self.of.wishes
+        wishes = self.spread
         if any(not wish.after_cost for wish in wishes):
             yield sum(spread for wish, spread in self.spread.items() if not wish.after_cost)
         lacking = list(self._spares())
@@ -623,6 +691,11 @@ class _Model:
         solver = new_solver()
         status = solve_within(self.model, solver, budget, seconds)
         return max(0, math.ceil(solver.best_objective_bound - 1e-6)) if status in FEASIBLE else 0
+
+
+def _wished(wishing: Mapping[int, Sequence[PreferredDomain]], pods: Mapping[int, int]) -> set[PreferredDomain]:
+    """Return what the pods of a node wish for, by class index."""
+    return {wish for index, count in pods.items() if count for wish in wishing[index]}
 
 
 def _unknown(group: NodeGroup) -> frozenset[str]:
@@ -713,7 +786,7 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
         found = as_asked(whole, found, {planned: spec for spec, planned in wished.items()}) if wished else found
         proven.append(found)
         best = _better(of, best, found, proven) or _with_stage(of, found, proven)
-    if not best.unplaced and budget.affords(1, _BOUND_SHARE):
+    if of.pod_sets and not best.unplaced and budget.affords(1, _BOUND_SHARE):
         bounding = _part(budget, _BOUND_SHARE)
         goals = [Goal.DOMAINS] * bool(terms) + [Goal.SPREAD] * bool(of.spread(best, after_cost=False))
         seconds = bounding.total_seconds / max(1, len(goals))
@@ -753,7 +826,7 @@ def _rest(budget: RunningBudget) -> RunningBudget:
 def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget, search: Search) -> Plan | None:
     """Return the best plan with chosen domains; None where there is none."""
     best: Plan | None = None
-    if len(of.supplies) * len(of.asking) > _MOST_PAIRS:
+    if not of.pod_sets:
         return None
     forbidden: frozenset[tuple[int, Domains]] = frozenset()
     for number in range(_MOST_CHOICES):
