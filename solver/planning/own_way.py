@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import numpy as np
+
 from solver.model import (
     HOSTNAME,
     MayGetStuck,
@@ -32,6 +34,8 @@ from solver.model import (
     TopologySpread,
 )
 from solver.model.capacity import new_node, unshared
+from solver.reduction.reduced import Bools
+from solver.reduction.selecting import PodsByLabel, numbers_of
 from solver.verify.claims import required_affinity
 from solver.verify.filters import clash, counts, fault
 from solver.verify.order import hard_keys, includes
@@ -56,31 +60,40 @@ def nominated_together(pods: Sequence[tuple[PodSpec, int]]) -> list[bool]:
     there, and those nominated elsewhere as if they were not (RunFilterPluginsWithNominatedPods): of pods that a
     required spread counts, more than its maxSkew would keep each other out for as long as they are nominated. The
     others wait for their turn, which comes as pods are bound."""
-    chosen: list[PodSpec] = []
-    counted: dict[tuple[TopologySpread, str], int] = {}
-    """By spread and namespace of the pods of this priority: those of higher ones do not see them."""
+    numbers: dict[tuple[TopologySpread, str], int] = {}
+    own = [
+        [numbers.setdefault((each, spec.namespace), len(numbers)) for each in spec.topology_spread if each.is_required]
+        for spec, _ in pods
+    ]
+    if not numbers:
+        return [True] * len(pods)
+    counting = _counting(pods, list(numbers))
+    most = np.array([spread.max_skew for spread, _ in numbers])
+    counts, kept = np.zeros(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=bool)
+    """By spread: how many pods it counts, and whether one of this priority has it: those of higher ones do not see
+    these pods."""
     found, level = [False] * len(pods), None
     for index in sorted(range(len(pods)), key=lambda each: -pods[each][1]):
-        spec, priority = pods[index]
-        counted, level = counted if priority == level else {}, priority
-        own = dict.fromkeys((each, spec.namespace) for each in spec.topology_spread if each.is_required)
-        before = {
-            each: counted[each] if each in counted else sum(_counts_nominated(*each, other) for other in chosen)
-            for each in {**counted, **own}
-        }
-        after = {each: count + _counts_nominated(*each, spec) for each, count in before.items()}
-        if all(count <= spread.max_skew for (spread, _), count in after.items()):
-            chosen.append(spec)
-            counted, found[index] = after, True
+        if pods[index][1] != level:
+            kept, level = np.zeros(len(numbers), dtype=bool), pods[index][1]
+        mine = kept.copy()
+        mine[own[index]] = True
+        after = counts + counting[index]
+        if (after <= most)[mine].all():
+            counts, kept, found[index] = after, mine, True
     return found
 
 
-def _counts_nominated(spread: TopologySpread, namespace: str, other: PodSpec) -> bool:
-    if namespace != other.namespace:
-        return False
-    if spread.selector.match_expressions is None:  # an empty selector counts nominated pods alone, a missing one nobody
-        return spread.selector.namespaces is None
-    return _counts(spread.selector, other)
+def _counting(pods: Sequence[tuple[PodSpec, int]], spreads: Sequence[tuple[TopologySpread, str]]) -> Bools:
+    """Return pods x spreads: whether a spread of pods of that namespace counts the pod where it is nominated."""
+    selecting = PodsByLabel((number, spec) for number, (spec, _) in enumerate(pods))
+    found = np.zeros((len(pods), len(spreads)), dtype=bool)
+    for number, (spread, namespace) in enumerate(spreads):
+        if spread.selector.match_expressions is None and spread.selector.namespaces is not None:
+            continue  # a missing selector counts nobody, an empty one nominated pods alone
+        selector = PodSelector(spread.selector.match_expressions or (), (namespace,))
+        found[numbers_of(selecting.mask(selector)), number] = True
+    return found
 
 
 def _counts(selector: PodSelector, spec: PodSpec) -> bool:
