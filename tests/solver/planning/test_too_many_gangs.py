@@ -1,0 +1,134 @@
+"""Whatever gangs and wishes for topology domains there are, and whoever is left out: planning takes steps in proportion
+to pods and nodes, and nobody's gangs take the place of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from cagrpc.api.core.topology import in_one_domain, mark
+from solver import Budget, PodSet, PodSpec, Problem, solve
+from solver.model import (
+    HOSTNAME,
+    Operator,
+    PodSelector,
+    PreferredDomain,
+    Requirement,
+    RunningPods,
+    TopologySpread,
+)
+from solver.model.domains import gang_terms, wished_domains
+from solver.planning import gang_domains, settling
+from solver.planning.gang_domains import GangDomains
+from solver.planning.own_way import nominated_together
+from solver.verify.check import faults_of
+from tests.support.solver.hostile import HONEST, HOSTILE
+from tests.support.solver.problems import group, node, spec
+from tests.support.steps import steps
+
+AT_ONCE = Budget(0.0)
+_FEW_STEPS = 60_000
+"""What it takes to begin with."""
+
+
+def gang(number: int, cpu: int, namespace: str = HOSTILE, pods: int = 1) -> PodSet:
+    """Of pods that are to be in one rack."""
+    name = f"{namespace}/{number}"
+    asked, labels = in_one_domain(spec(cpu, namespace=namespace), {}, name, ["rack"])
+    return PodSet(name, replace(asked, labels=tuple(labels.items())), pods, gang=name)
+
+
+def wishing(number: int, cpu: int = 1000, key: str = "rack") -> PodSet:
+    """Of a pod that wishes for few racks."""
+    term = mark(f"{number}", key)
+    labels = tuple((each.key, "") for each in term.selector.match_expressions or ())
+    asked = spec(cpu, namespace=HOSTILE, preferred_domains=(PreferredDomain(term, after_cost=False),), labels=labels)
+    return PodSet(f"w{number}", asked, 1)
+
+
+def left_out_beside_a_spread(number: int) -> PodSet:
+    app = PodSelector((Requirement("app", Operator.IN, ("a",)),), (HOSTILE,))
+    even = spec(1000, namespace=HOSTILE, labels=(("app", "a"),), topology_spread=(TopologySpread("rack", 1, app),))
+    return PodSet(f"l{number}", spec(10**6 + number, namespace=HOSTILE) if number else even, 1)
+
+
+def problem(made: Callable[[int], PodSet], pods: int, *others: PodSet) -> Problem:
+    """Return so many pod sets, and as many nodes that differ."""
+    nodes = tuple(node(f"n{each}", 8000 + each, labels={"rack": f"r{each % 10}"}) for each in range(pods))
+    return Problem((*others, *map(made, range(pods))), (group("g", 16_000, labels={"rack": "r0"}, max_size=10),), nodes)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(lambda n: gang(n, 100 + n), id="gangs"),
+        pytest.param(lambda n: gang(n, 10**6 + n), id="gangs that fit nowhere"),
+        pytest.param(lambda n: wishing(n, 100 + n), id="wishes"),
+        pytest.param(lambda n: wishing(n, 100 + n, f"k{n}"), id="wishes over keys that no node has"),
+        pytest.param(left_out_beside_a_spread, id="pods that are left out where others are spread"),
+    ],
+)
+def test_twice_the_pods_and_nodes_take_little_more_than_twice_the_steps(
+    made: Callable[[int], PodSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_MOST_LOOKS", 1_000)
+    monkeypatch.setattr(gang_domains, "_MOST_PAIRS", 1_000)
+    once, twice = (steps(partial(solve, problem(made, pods), AT_ONCE)) for pods in (100, 200))
+    assert twice <= 2.3 * once + _FEW_STEPS
+
+
+def test_gangs_have_domains_chosen_for_as_many_pairs_as_there_may_be_and_namespaces_have_equal_shares() -> None:
+    asked = problem(lambda n: gang(n, 100 + n, pods=5), 200, *(gang(n, 100, HONEST) for n in range(3)))
+    of = GangDomains(asked, gang_terms(asked), wished_domains(asked))
+    namespaces = [asked.pod_sets[number].spec.namespace for number in of.pod_sets]
+    assert namespaces.count(HONEST) == 3, "though they are the smallest"
+    assert namespaces.count(HOSTILE) > 50
+    assert len(namespaces) * len(of.supplies) <= gang_domains._MOST_PAIRS
+
+
+def test_who_is_left_out_is_tried_in_turns_of_namespaces() -> None:
+    """An honest pod beside more hostile ones than are tried."""
+    looked_at: list[str] = []
+
+    class Looking(settling._Completion):
+        def _place_unit(self, members: object) -> bool:
+            looked_at.extend(each.spec.namespace for each in members)  # type: ignore[attr-defined]
+            return False
+
+    honest = PodSet("z", spec(10**6, namespace=HONEST), 1)
+    asked = problem(left_out_beside_a_spread, 20)
+    asked = replace(asked, pod_sets=(*asked.pod_sets, honest))
+    draft = settling._ChangedPlan(asked, solve(asked, AT_ONCE))
+    Looking(draft).run()
+    assert looked_at[:2] == [HOSTILE, HONEST]
+
+
+@pytest.mark.parametrize("key", ["rack", HOSTNAME])
+def test_a_pod_that_runs_in_no_domain_is_in_none_for_who_wishes_to_be_with_it(key: str) -> None:
+    """The planner and its checker agree on that: otherwise such a pod stops all planning."""
+    wish = wishing(1, key=key)
+    runs = RunningPods(replace(wish.spec, preferred_domains=()), 1)
+    bare = node("bare", 0, labels={}, running=(runs,))
+    beside = node("beside", 8000, labels={"rack": "r1", HOSTNAME: "beside"})
+    asked = Problem((wish,), (group("g"),), (bare, beside))
+    plan = solve(asked, AT_ONCE)
+    assert not plan.unplaced
+    assert list(faults_of(asked, plan)) == []
+
+
+def test_who_is_nominated_together_is_found_in_steps_for_each_constraint() -> None:
+    """However many pods each of them counts."""
+
+    def pods(count: int) -> list[tuple[PodSpec, int]]:
+        found = []
+        for number in range(count):
+            values = (("b", f"{number}-{each}") for each in range(20))
+            spreads = (TopologySpread(HOSTNAME, 1000, PodSelector((Requirement("a", Operator.IN, v),))) for v in values)
+            found.append((spec(labels=(("a", "b"),), topology_spread=tuple(spreads)), 0))
+        return found
+
+    once, twice = (steps(partial(nominated_together, pods(count))) for count in (40, 80))
+    assert twice <= 2.3 * once
