@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 from math import inf
 
 import numpy as np
@@ -21,6 +21,9 @@ _LOOK_EVERY = 16
 _RESOURCES_A_STEP = 128
 """From so many on a step takes that much longer."""
 _MOST_SPECS = 200  # the enumeration descends once per spec
+_COMPARED_A_STEP, _COMPARED_A_WORTHY_STEP = 512, 32
+"""Rows and exclusions that concern them, which are gone through to see whether pods may share a node, in the time of a
+step: of all maximal patterns, or of those of interest, of which there are many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,11 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     found: list[Pattern] = []
     steps, colocation = most * 4 // (1 + reduced.requests.shape[1] // _RESOURCES_A_STEP), CoLocation(reduced)
     for kind in _usable(reduced, kinds):
-        of_kind = _Maximal(reduced, colocation, kind, most - len(found), steps)
+        of_kind = _Maximal(reduced, colocation, kind, most - len(found), _Steps(steps, _COMPARED_A_STEP))
         if not of_kind.descend(0, list(kind.free)):
             return None
         found.extend(of_kind.found)
-        steps = of_kind.steps
+        steps = of_kind.steps.left
     return found
 
 
@@ -90,15 +93,38 @@ def enumerate_worthy(
     for number, kind in enumerate(usable):
         parts = len(usable) - number
         granted = steps // parts
-        of_kind = _Maximal(reduced, colocation, kind, (most - len(found)) // parts, granted, worth)
+        counter = _Steps(granted, _COMPARED_A_WORTHY_STEP)
+        of_kind = _Maximal(reduced, colocation, kind, (most - len(found)) // parts, counter, worth)
         every &= of_kind.descend(0, list(kind.free))
         found.extend(of_kind.found)
-        steps -= granted - max(0, of_kind.steps)
+        steps -= granted - max(0, counter.left)
     return found, every
 
 
 def _usable(reduced: Reduced, kinds: Container[int]) -> list[Kind]:
     return [kind for kind in reduced.kinds if kind.most and kind.index in kinds]
+
+
+class _Steps:
+    """How many steps are left, of which some are taken in parts."""
+
+    def __init__(self, steps: int, parts: int) -> None:
+        self._parts = parts
+        self._left = steps * parts
+
+    @property
+    def left(self) -> int:
+        """Return how many whole ones; negative once there were too few."""
+        return self._left // self._parts
+
+    def take(self) -> bool:
+        """Take one; return whether there was one."""
+        self._left -= self._parts
+        return self._left >= 0
+
+    def take_parts(self, parts: int) -> None:
+        """Take so many parts of steps."""
+        self._left -= parts
 
 
 class _Maximal:
@@ -110,7 +136,7 @@ class _Maximal:
         colocation: CoLocation,
         kind: Kind,
         most: int,
-        steps: int,
+        steps: _Steps,
         worth: LeastWorth | None = None,
     ) -> None:
         self._kind, self._most, self.steps, self._colocation = kind, most, steps, colocation
@@ -118,6 +144,10 @@ class _Maximal:
         # Large pods first: the last spec is filled up in one step, so it should be the one with the most values.
         share = [max(r / f for r, f in zip(reduced.requests[s].tolist(), kind.free, strict=True) if f) for s in specs]
         self._specs = [s for _, s in sorted(zip(share, specs, strict=True), key=lambda pair: (-pair[0], pair[1]))]
+        self._compared: list[int] = [1] * len(specs)
+        """Per position: what is gone through of its pods where not everything may share a node."""
+        if not colocation.anything_goes:
+            self._compared = (1 + np.diff(reduced.links.first)[self._specs]).tolist()
         self._requests: list[list[int]] = [reduced.requests[s].tolist() for s in self._specs]
         self._wanted: list[int] = np.minimum(reduced.wanted, reduced.caps)[self._specs].tolist()
         self._pods = np.zeros(len(specs), dtype=np.int64)
@@ -134,17 +164,12 @@ class _Maximal:
 
     def descend(self, position: int, left: list[int], worth: float = 0.0) -> bool:
         """Return False when there are too many."""
-        self.steps -= 1
-        if self.steps < 0:
+        if not self.steps.take():
             return False
         if worth < self._least and self._promise(position, left, worth) < self._least:
             return True
         if position == len(self._specs):
-            if self._admits() and self._full(left):
-                if len(self.found) == self._most:
-                    return False
-                self.found.append(pattern_of(self._kind.index, self._specs, self._pods))
-            return True
+            return self._keep(left)
         top = self._room(left, position)
         lowest = top if position == len(self._specs) - 1 and self._colocation.anything_goes else 0
         for count in range(top, lowest - 1, -1):
@@ -153,6 +178,15 @@ class _Maximal:
             if not self.descend(position + 1, rest, worth + count * self._values[position]):
                 return False
         self._pods[position] = 0
+        return True
+
+    def _keep(self, left: list[int]) -> bool:
+        """Keep the pattern if it is a maximal one; return False when there are too many."""
+        fine = self._admits() and self._full(left)
+        if self.steps.left < 0 or (fine and len(self.found) == self._most):
+            return False
+        if fine:
+            self.found.append(pattern_of(self._kind.index, self._specs, self._pods))
         return True
 
     def _promise(self, position: int, left: list[int], worth: float) -> float:
@@ -173,7 +207,9 @@ class _Maximal:
         """Whether the pattern, with one more unit at position `extra`, may share a node."""
         if self._colocation.anything_goes:
             return True
-        units = {spec: count for spec, count in zip(self._specs, self._pods.tolist(), strict=True) if count}
+        pods = self._pods.tolist()
+        units = {spec: count for spec, count in zip(self._specs, pods, strict=True) if count}
+        self.steps.take_parts(len(pods) + sum(compress(self._compared, pods)))
         if extra is not None:
             units[self._specs[extra]] = units.get(self._specs[extra], 0) + 1
         return self._colocation.admits(self._kind, units)
@@ -184,6 +220,7 @@ class _Maximal:
             spec in self._colocation.helpers
             or self._pods[p] == self._wanted[p]
             or self._room(left, p) == 0
+            or self.steps.left < 0
             or not self._admits(p)
             for p, spec in enumerate(self._specs)
         )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 
 from solver import Budget, Plan, PodSet, Problem, ScaleUpCandidate, Status, rank, solve
+from solver.columns.patterns import enumerate_maximal
 from solver.model import (
     HOSTNAME,
     Operator,
@@ -22,6 +23,7 @@ from solver.model import (
     WhenUnsatisfiable,
 )
 from solver.reduction import work
+from solver.reduction.reduce import reduce
 from solver.verify.check import faults_of
 from tests.support.examples import examples
 from tests.support.solver.hostile import HONEST, HOSTILE, MADE, Asked, hostile, hostile_problem
@@ -261,3 +263,18 @@ def test_the_same_pods_are_left_out_whatever_the_budget_is() -> None:
     given_up = [[(each.pod_class, each.count) for each in plan.relaxed if each.reason] for plan in plans]
     assert out[0] == out[1] != []
     assert given_up[0] == given_up[1] != []
+
+
+def spread_over_hostnames(number: int, terms: int) -> PodSet:
+    """A pod of spreads that all count all pods, and keep nobody out."""
+    values = (("b", f"{number}-{each}") for each in range(terms))
+    spreads = (TopologySpread(HOSTNAME, 1000, PodSelector((Requirement("a", Operator.IN, each),))) for each in values)
+    return PodSet(f"p{number}", spec(10 + number, labels=(("a", "b"),), topology_spread=tuple(spreads)), 1)
+
+
+def test_listing_patterns_takes_no_longer_where_more_constraints_are_looked_at_for_each() -> None:
+    taken = []
+    for terms in (5, 40):
+        reduced = reduce(Problem(tuple(spread_over_hostnames(each, terms) for each in range(20)), (group("g", 100),)))
+        taken.append(steps(partial(enumerate_maximal, reduced, 1500, range(len(reduced.kinds)))))
+    assert taken[1] <= 1.1 * taken[0]
