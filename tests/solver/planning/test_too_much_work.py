@@ -276,5 +276,6 @@ def test_listing_patterns_takes_no_longer_where_more_constraints_are_looked_at_f
     taken = []
     for terms in (5, 40):
         reduced = reduce(Problem(tuple(spread_over_hostnames(each, terms) for each in range(20)), (group("g", 100),)))
+        assert enumerate_maximal(reduced, 0, range(len(reduced.kinds))) is None, "for what is made once"
         taken.append(steps(partial(enumerate_maximal, reduced, 1500, range(len(reduced.kinds)))))
     assert taken[1] <= 1.1 * taken[0]
