@@ -245,9 +245,11 @@ def _with_first(layout: Layout, term: Term) -> Iterator[Rule]:
     others = _counted(layout, layout.counted[term] - own)
     by_domain = _by_domain(layout, term, others)
     anywhere = tuple(each for rows in by_domain.values() for each in rows)
-    for value, carriers in _by_domain(layout, term, _units(_carriers(layout, term, counted=True))).items():
-        if anywhere and by_domain.get(value, ()) != anywhere:
-            yield WithFirst(carriers, by_domain.get(value, ()), anywhere)
+    mine = _by_domain(layout, term, _units(_carriers(layout, term, counted=True))) if anywhere else {}
+    domains = ((carriers, by_domain.get(value, ())) for value, carriers in mine.items())
+    found = tuple(each for each in domains if each[1] != anywhere)
+    if found:
+        yield WithFirst(found, anywhere)
 
 
 def _starting_together(layout: Layout, term: Term) -> list[Term]:

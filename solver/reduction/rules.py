@@ -124,21 +124,23 @@ class OneDomain:
 
 @dataclass(frozen=True, slots=True)
 class WithFirst:
-    """Affinity of pods to themselves in one domain, where none runs yet: with any carrier in it, at least one of the
-    others that it counts, if any of these is placed at all."""
+    """Affinity of pods to themselves where none runs yet: with any carrier in a domain, at least one of the others that
+    it counts, if any of these is placed at all."""
 
-    carriers: Rows
-    here: Rows
+    domains: tuple[tuple[Rows, Rows], ...]
+    """Carriers and others in each: one rule for all of them, as it looks at those anywhere."""
     anywhere: Rows
 
     def parts(self) -> tuple[Rows, ...]:
-        return self.carriers, self.here, self.anywhere
+        return *(rows for domain in self.domains for rows in domain), self.anywhere
 
     def emit(self, linear: Linear, terms_of: Terms) -> None:
-        carriers, anywhere = terms_of(self.carriers), terms_of(self.anywhere)
-        if carriers and anywhere:
-            both = [(linear.whether_any(terms), -1) for terms in (carriers, anywhere)]
-            linear.constrain([*terms_of(self.here), *both], -1, None)
+        anywhere = terms_of(self.anywhere)
+        domains = [(carriers, here) for mine, here in self.domains if (carriers := terms_of(mine))]
+        if domains and anywhere:
+            placed = linear.whether_any(anywhere)
+            for carriers, here in domains:
+                linear.constrain([*terms_of(here), (linear.whether_any(carriers), -1), (placed, -1)], -1, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,3 +279,19 @@ def test_listing_patterns_takes_no_longer_where_more_constraints_are_looked_at_f
         assert enumerate_maximal(reduced, 0, range(len(reduced.kinds))) is None, "for what is made once"
         taken.append(steps(partial(enumerate_maximal, reduced, 1500, range(len(reduced.kinds)))))
     assert taken[1] <= 1.1 * taken[0]
+
+
+def with_itself(number: int) -> PodSet:
+    """A pod that is to be in one rack with all others, by a term of its own."""
+    term = PodAffinityTerm("rack", PodSelector((Requirement("a", Operator.IN, ("b", f"{number}")),)))
+    return PodSet(f"p{number}", spec(10 + number, labels=(("a", "b"),), pod_affinity=(term,)), 1)
+
+
+def test_rules_of_pods_that_are_to_be_together_grow_with_the_domains() -> None:
+    """And not with their square: for each domain with what is there, and not with all that is elsewhere."""
+    entries = []
+    for racks in (10, 20):
+        groups = tuple(group(f"g{each}", labels={"rack": f"r{each}"}) for each in range(racks))
+        rules = reduce(Problem(tuple(with_itself(each) for each in range(10)), groups)).rules
+        entries.append(sum(len(part) for rule in rules for part in rule.parts()))
+    assert 0 < entries[1] <= 2.3 * entries[0]
