@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from solver.model import HostPort
@@ -224,6 +224,7 @@ def _together(layout: Layout, term: Term) -> Iterator[Rule]:
                 yield OneDomain(tuple(mine.values()))
         yield from _with_first(layout, term)
     waiting: dict[frozenset[int], set[int]] = defaultdict(set)
+    partly: list[tuple[int, int]] = []
     for row, part in layout.carrying[term]:
         if layout.counts_itself(part, term):
             continue
@@ -231,7 +232,8 @@ def _together(layout: Layout, term: Term) -> Iterator[Rule]:
         if helping == layout.counted[term]:
             waiting[helping].add(row)
         else:
-            yield from _beside_others(layout, term, row, part.spec)
+            partly.append((row, part.spec))
+    yield from _beside_others(layout, term, partly)
     for classes, rows in waiting.items():
         helping_rows = _by_domain(layout, term, _counted(layout, classes))
         for value, mine_here in _by_domain(layout, term, _units(rows)).items():
@@ -268,19 +270,22 @@ def _starting_together(layout: Layout, term: Term) -> list[Term]:
     ]
 
 
-def _beside_others(layout: Layout, term: Term, row: int, spec: int) -> Iterator[Rule]:
-    """For a carrier that some of those that it needs wait for: those that do so elsewhere help all the same."""
-    site = layout.rows[row].site
-    for value, mine in _by_domain(layout, term, _units([row])).items():
-        if value in layout.domains_with(term) or site is None:
-            continue
-        rows = _by_domain(layout, term, _counted(layout, layout.counted[term])).get(value, ())
-        helping = []
-        for number, pods in rows:
-            there, parts = layout.rows[number].site, layout.rows[number].parts
-            if there is not None and not any(layout.waits_for((each.spec, there), (spec, site)) for each in parts):
-                helping.append((number, pods))
-        yield Beside(mine, tuple(helping))
+def _beside_others(layout: Layout, term: Term, carriers: Sequence[tuple[int, int]]) -> Iterator[Rule]:
+    """For carriers (row and class) that some of those that they need wait for: those that do so elsewhere help all the
+    same."""
+    counted = _by_domain(layout, term, _counted(layout, layout.counted[term])) if carriers else {}
+    started = layout.domains_with(term) if carriers else frozenset()
+    for row, spec in carriers:
+        site = layout.rows[row].site
+        for value, mine in _by_domain(layout, term, _units([row])).items():
+            if value in started or site is None:
+                continue
+            helping = []
+            for number, pods in counted.get(value, ()):
+                there, parts = layout.rows[number].site, layout.rows[number].parts
+                if there is not None and not any(layout.waits_for((each.spec, there), (spec, site)) for each in parts):
+                    helping.append((number, pods))
+            yield Beside(mine, tuple(helping))
 
 
 def _spread(layout: Layout, term: Term) -> Iterator[Rule]:

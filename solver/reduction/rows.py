@@ -600,14 +600,25 @@ class Layout:
     def waits_for(self, who: tuple[int, int], for_whom: tuple[int, int]) -> bool:
         """Whether pods of a class on a site wait, over however many others, for those of another one: both are (index
         of the class, index of the site). Those whose affinity counts a pod that runs there wait for nobody."""
-        if who not in self._waited_for:
+        known = self._waited_for
+        if who not in known:
             seen: set[tuple[int, int]] = set()
+            done: set[tuple[int, int]] = set()
+            """Those whose own are seen, or come: what is known of one is so of all that it waits for."""
             ahead = [who]
             while ahead:
-                new = {each for each in self._needed_by(*ahead.pop()) if each not in seen}
-                seen |= new
-                ahead.extend(new)
-            self._waited_for[who] = frozenset(seen)
+                each = ahead.pop()
+                if each in done:
+                    continue
+                done.add(each)
+                if each in known:
+                    seen |= known[each]
+                    done |= known[each]
+                    continue
+                new = [other for other in self._needed_by(*each) if other not in seen]
+                seen.update(new)
+                ahead.extend(sorted(new, key=known.__contains__))
+            known[who] = frozenset(seen)
         return for_whom in self._waited_for[who]
 
     def _needed_by(self, spec: int, site: int) -> Iterator[tuple[int, int]]:

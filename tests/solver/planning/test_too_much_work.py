@@ -295,3 +295,17 @@ def test_rules_of_pods_that_are_to_be_together_grow_with_the_domains() -> None:
         rules = reduce(Problem(tuple(with_itself(each) for each in range(10)), groups)).rules
         entries.append(sum(len(part) for rule in rules for part in rule.parts()))
     assert 0 < entries[1] <= 2.3 * entries[0]
+
+
+def beside_any_other(number: int) -> PodSet:
+    """A pod that is to be in a rack with any other one, all of which wait for one another."""
+    term = PodAffinityTerm("rack", PodSelector((Requirement("a", Operator.NOT_IN, (f"{number}",)),)))
+    return PodSet(f"p{number}", spec(10 + number, labels=(("a", f"{number}"),), pod_affinity=(term,)), 1)
+
+
+def test_who_waits_for_whom_takes_steps_for_each_pair_of_pods() -> None:
+    """And not for each pair once more for each pod."""
+    groups = tuple(group(f"g{each}", labels={"rack": f"r{each}"}) for each in range(5))
+    problems = [Problem(tuple(map(beside_any_other, range(pods))), groups) for pods in (15, 30)]
+    once, twice = (steps(partial(reduce, problem)) for problem in problems)
+    assert twice <= 4.6 * once
