@@ -23,9 +23,11 @@ TOLERATED: Mapping[str, str] = {
     "undecided": "too many orders to try them all",
     "missed, for a volume of one node": "the scheduler lets pods of a ReadWriteOnce volume come to several nodes, where"
     " all but those of one wait for the volume for ever",
+    "missed, for others' devices": "a plan holds for whatever devices the scheduler gives to each; who is left out"
+    " finds some if others are not given them",
     "missed, beside DaemonSets": "what only a DaemonSet's pod lets in has to wait until that runs",
     "missed, a DaemonSet's pod is kept out": "one counts on each new node that its selector and tolerations allow, as"
-    " in the cluster-autoscaler, also where a running pod's anti-affinity keeps it out",
+    " in the cluster-autoscaler, also where a running pod's anti-affinity or another one's host port keeps it out",
 }
 """Kinds that are counted and are no faults, and why."""
 
@@ -95,6 +97,9 @@ def _why_missed(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed
     shared = {claim for claim, pods in claims.items() if pods > 1}
     if all(shared.intersection(_claims_of_one_node(case, bodies[name])) for name in missed):
         return "missed, for a volume of one node"
+    reasons = _reasons(found)
+    if all("may find no devices beside" in reasons.get(name, "") for name in missed):
+        return "missed, for others' devices"
     if kind := _of_daemons(case, scheduler, found, missed):
         return kind
     asked = question(case, found, nominated=True)
@@ -119,13 +124,24 @@ def _of_daemons(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed
     if beside or not taken({**case, "daemonsets": []}):
         return "missed, beside DaemonSets"
     calm = [_without_anti_affinity(each) for each in case["bound"]]
-    return "" if taken({**case, "bound": calm}) else "missed, a DaemonSet's pod is kept out"
+    daemons = [_without_host_ports(each) for each in case["daemonsets"]]
+    kept_out = not taken({**case, "bound": calm, "daemonsets": daemons})
+    return "missed, a DaemonSet's pod is kept out" if kept_out else ""
 
 
 def _without_anti_affinity(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     affinity = pod["spec"].get("affinity") or {}
     kept = {key: each for key, each in affinity.items() if key != "podAntiAffinity"}
     return {**pod, "spec": {**pod["spec"], "affinity": kept}}
+
+
+def _without_host_ports(daemon_set: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec, template = daemon_set["spec"], daemon_set["spec"]["template"]
+    containers = [{key: each for key, each in of.items() if key != "ports"} for of in template["spec"]["containers"]]
+    return {
+        **daemon_set,
+        "spec": {**spec, "template": {**template, "spec": {**template["spec"], "containers": containers}}},
+    }
 
 
 def _leaves_others_stuck(scheduler: KubeScheduler, asked: Mapping[str, Any], missed: str, nodes: Sequence[str]) -> bool:

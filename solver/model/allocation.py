@@ -39,9 +39,12 @@ class Allocation:
         return tuple(replace(d, count=d.count - n, taken=d.taken + n) if n else d for d, n in pairs)
 
 
-def allocate(devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> Allocation | None:
-    """Return the first allocation found, trying devices in their order; None where there is none."""
-    return _Search(devices, claims).first()
+def allocate(
+    devices: Sequence[Devices], claims: Sequence[DeviceClaim], most_steps: int | None = None
+) -> Allocation | None:
+    """Return the first allocation found, trying devices in their order; None where there is none, or none was found in
+    so many steps."""
+    return _Search(devices, claims, MOST_STEPS if most_steps is None else most_steps).first()
 
 
 def steps_to_allocate(devices: Sequence[Devices], claims: Sequence[DeviceClaim], most: int) -> int:

@@ -30,6 +30,7 @@ from solver.model import (
     SharedVolume,
     Unplaced,
 )
+from solver.model.allocation import allocate
 from solver.model.capacity import new_node, room_of, taken, unshared, with_nodes
 from solver.model.eligibility import required_terms, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
@@ -55,6 +56,8 @@ _MOST_LOOKS, _AT_ONCE = 40_000, 16
 take as long as one."""
 _MOST_GROUPS = 20
 """Node groups of which one more node is tried for a class."""
+_MOST_LOOKED_FOR_DEVICES, _STEPS_FOR_DEVICES = 20, 200
+"""How often it is asked whether devices could be given to all pods of a node, and in how many steps."""
 _MOST_CLASSES = 20
 """Classes with preferences up to which each keeps its own where it can, once others give up theirs for a pod."""
 
@@ -65,8 +68,7 @@ def settled(problem: Problem, plan: Plan) -> Plan:
     dropped = draft.drop_stuck()
     added = _Completion(draft).run() if plan.unplaced or dropped else False
     draft.note_daemons()
-    changed = dropped or added or draft.kept_out or draft.let_in_by_daemons or draft.not_tried
-    return draft.plan(dropped) if changed else plan
+    return draft.plan(dropped) if dropped or added or draft.unsure else plan
 
 
 @dataclass(slots=True)
@@ -101,6 +103,8 @@ class _ChangedPlan:
             self.relaxed[each.pod_class, each.preferences] += each.count
         self.kept_out: dict[int, set[int]] = {}
         """Classes that are left out so that others find their places, and these."""
+        self.left_by_devices: set[int] = set()
+        """Classes that are left out as others may be given the devices that they need, or may not."""
         self.let_in_by_daemons: set[int] = set()
         """Classes that are left out and that the scheduler may take beside a DaemonSet's pod of a new node."""
         self.not_tried: set[int] = set()
@@ -108,6 +112,11 @@ class _ChangedPlan:
         no node is in, and the scheduler does not."""
         self.groups = {group.id: group for group in self.problem.node_groups}
         self.nodes = {node.name: node for node in self.problem.nodes}
+
+    @property
+    def unsure(self) -> set[int]:
+        """Classes that were left out and that the scheduler may take all the same."""
+        return self.kept_out.keys() | self.left_by_devices | self.let_in_by_daemons | self.not_tried
 
     # What stands in the plan
 
@@ -307,8 +316,7 @@ class _ChangedPlan:
             bound = min(value, before.lower_bound)
             if stage.goal in _OF_CLAIMS and stage.goal is not Goal.WAITING:
                 # The scheduler may take them all the same, if it comes to them last.
-                unsure = self.kept_out.keys() | self.let_in_by_daemons | self.not_tried
-                kept_out = (self.before.pod_classes[index] for index in unsure if self.left[index])
+                kept_out = (self.before.pod_classes[index] for index in self.unsure if self.left[index])
                 mine = (each for each in kept_out if not each.placeholder and each.priority == stage.key)
                 bound = max(0, bound - sum(self.left[each.index] for each in mine))
             elif served_less and stage.goal is not Goal.PLACEHOLDERS:
@@ -397,6 +405,7 @@ class _Completion:
         self._draft = draft
         self._problem = draft.problem
         self._checks = self._looks = 0
+        self._looked_for_devices = 0
         self._looked_at = _looked_at(self._classes)
         self._claims = CheckedClaims([each.spec for each in self._classes])
         self._free: dict[str, Resources] = {}
@@ -546,8 +555,12 @@ class _Completion:
         plan = draft.written()
         places = CheckedPlaces(self._problem, plan)
         passes = self._passes_against_wishes if against_wishes else self._passes
-        if not (self._fits(places) and passes(plan, places) and self._gets_its_turn(of, places)):
+        fits = self._fits(places)
+        if not (fits and passes(plan, places) and self._gets_its_turn(of, places)):
             draft.places, draft.relaxed = before, relaxed
+            known = of.index in draft.left_by_devices
+            if not (fits or known) and pods == 1 and of.spec.claims and self._may_find_devices(filled):
+                draft.left_by_devices.add(of.index)
             return False
         draft.left[of.index] -= pods
         return True
@@ -558,6 +571,19 @@ class _Completion:
             return next(faults_on_nodes(self._problem, places, self._claims), None) is None
         except UncheckedPlanError:
             return False
+
+    def _may_find_devices(self, filled: _FilledNodes) -> bool:
+        """Return whether the claims of all pods of a node can be met at once, by whatever devices."""
+        if self._looked_for_devices >= _MOST_LOOKED_FOR_DEVICES:
+            return True
+        self._looked_for_devices += 1
+        draft, classes = self._draft, self._classes
+        where = draft.nodes[filled.where] if filled.stands else draft.groups[filled.where]
+        pods = ((classes[index].spec.claims, count) for index, count in sorted(filled.pods.items()))
+        return (
+            allocate(where.devices, [claim for claims, count in pods for claim in claims * count], _STEPS_FOR_DEVICES)
+            is not None
+        )
 
     def _gets_its_turn(self, of: PodClass, places: CheckedPlaces) -> bool:
         """Return whether some order gets all pods there. If none does, note whom the pod, if it came last, would be let

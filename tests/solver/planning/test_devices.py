@@ -154,3 +154,16 @@ def test_a_gang_that_the_search_leaves_out_is_tried_on_as_many_new_nodes_as_it_n
     plan = solve(Problem((PodSet("gang", both, 3, gang="red"),), (one_each,)), BUDGET)
     assert not plan.unplaced
     assert [each.delta for each in plan.increments] == [3]
+
+
+def test_who_is_left_out_for_devices_that_others_may_not_be_given_leaves_a_plan_that_is_not_called_optimal() -> None:
+    """The scheduler may give the two any of the three, and then nothing is left for the third; or something is."""
+    there = (Devices(2, frozenset({"any"})), Devices(1, frozenset({"any", "big"})))
+    both = PodSpec(claims=(DeviceClaim((DeviceRequest("r", (DeviceAlternative("any"),)),)),))
+    third = PodSpec(claims=(DeviceClaim((DeviceRequest("r", (DeviceAlternative("big"),)),)),))
+    group = NodeGroup("g", {"pods": 3}, 1.0, max_size=1, devices=there)
+    plan = solve(Problem((PodSet("both", both, 2), PodSet("third", third, 1)), (group,)), BUDGET)
+    assert sum(each.count for each in plan.unplaced) == 1
+    assert plan.certificate.status is Status.FEASIBLE
+    alone = solve(Problem((PodSet("both", both, 4),), (group,)), BUDGET)
+    assert alone.certificate.status is Status.OPTIMAL
