@@ -37,7 +37,7 @@ from solver.model.capacity import new_node, unshared
 from solver.reduction.reduced import Bools
 from solver.reduction.selecting import PodsByLabel, numbers_of
 from solver.verify.claims import required_affinity
-from solver.verify.filters import clash, counts, fault
+from solver.verify.filters import clash, fault
 from solver.verify.order import hard_keys, includes
 from solver.verify.places import CheckedPlaces
 
@@ -94,10 +94,6 @@ def _counting(pods: Sequence[tuple[PodSpec, int]], spreads: Sequence[tuple[Topol
         selector = PodSelector(spread.selector.match_expressions or (), (namespace,))
         found[numbers_of(selecting.mask(selector)), number] = True
     return found
-
-
-def _counts(selector: PodSelector, spec: PodSpec) -> bool:
-    return counts(selector, spec.namespace, dict(spec.labels))
 
 
 def as_scheduled(problem: Problem, plan: Plan) -> Plan:
@@ -200,9 +196,6 @@ class _DomainCounts:
     """Of a spread: the nodes on which pods are counted at all."""
     of: dict[Domain, int] = field(default_factory=dict)
 
-    def counts(self, spec: PodSpec) -> bool:
-        return self.term in spec.pod_anti_affinity if self.selector is None else _counts(self.selector, spec)
-
     def at(self, host: _PlayedNode) -> int:
         """Return how many are in the node's domain."""
         domain = host.domain(self.key)
@@ -239,13 +232,17 @@ class _OwnWay:
                 self._pods += [_PlayedPod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
         specs = dict.fromkeys(each.of.spec for each in self._pods)
         running = [(host, each) for host in self._hosts if isinstance(host.where, Node) for each in host.where.running]
+        all_specs = [*dict.fromkeys([*specs, *(each.spec for _, each in running)])]
+        self._numbers = {spec: number for number, spec in enumerate(all_specs)}
+        self._selecting = PodsByLabel((number, spec) for spec, number in self._numbers.items())
         self._tallies: list[_DomainCounts] = []
         self._rules = {spec: self._rules_of(spec) for spec in specs}
         self._apart(list(specs), [each.spec for _, each in running])
-        self._adding = {
-            spec: [each for each in self._tallies if each.counts(spec)]
-            for spec in {**specs, **dict.fromkeys(each.spec for _, each in running)}
-        }
+        adding: list[list[_DomainCounts]] = [[] for _ in all_specs]
+        for tally in self._tallies:
+            for number in self._counted(tally, all_specs):
+                adding[number].append(tally)
+        self._adding = dict(zip(all_specs, adding, strict=True))
         for tally in self._tallies:
             if tally.inside is not None:
                 domains = (each.domain(tally.key) for each in self._hosts if each.number in tally.inside)
@@ -257,6 +254,15 @@ class _OwnWay:
         self._at_first = [dict(each.of) for each in self._tallies]
         self._cost = {spec: self._steps_of(rules) for spec, rules in self._rules.items()}
         self._may: dict[tuple[PodSpec, int], bool] = {}
+
+    def _counted(self, tally: _DomainCounts, specs: Sequence[PodSpec]) -> list[int]:
+        """Return the numbers of the specs whose pods it counts."""
+        if tally.selector is not None:
+            return numbers_of(self._selecting.mask(tally.selector))
+        return [number for number, spec in enumerate(specs) if tally.term in spec.pod_anti_affinity]
+
+    def _counts(self, selector: PodSelector | None, spec: PodSpec) -> bool:
+        return selector is not None and self._numbers[spec] in self._selecting.selected(selector)
 
     def _hold(self, problem: Problem, plan: Plan) -> None:
         """Note all nodes, with the pods that are planned on each."""
@@ -285,12 +291,12 @@ class _OwnWay:
                 host.number for host in self._hosts if includes(spread, spec, keys, host.where, host.name)
             )
             tally = self._tally(spread.topology_key, selector, inside)
-            spreads.append((spread, tally, tally.counts(spec)))
+            spreads.append((spread, tally, self._counts(tally.selector, spec)))
         together = defaultdict[object, list[_DomainCounts]](list)
         for term in required_affinity(spec):
             key: object = (term.topology_key, term.selector) if term.alone else None
             together[key].append(self._tally(term.topology_key, term.selector))
-        affinity = [(mine, all(each.counts(spec) for each in mine)) for mine in together.values()]
+        affinity = [(mine, all(self._counts(each.selector, spec) for each in mine)) for mine in together.values()]
         return _PodFilters(spreads, affinity, [])
 
     @staticmethod
@@ -313,7 +319,7 @@ class _OwnWay:
             for spec in specs:
                 if term in spec.pod_anti_affinity:
                     self._rules[spec].apart.append(selected)
-                if _counts(of_running, spec):
+                if self._counts(of_running, spec):
                     self._rules[spec].apart.append(carrying)
 
     def run(self, number: int) -> Counter[int]:
@@ -340,6 +346,8 @@ class _OwnWay:
         return stuck if stuck.total() > instead else Counter()
 
     def _binds(self, pod: _PlayedPod, random: Random) -> bool:
+        if self.steps > _MOST_STEPS:
+            return False
         own = pod.host if pod.nominated else None
         if own is not None and self._takes(self._hosts[own], pod):
             return self._bind(self._hosts[own], pod)
@@ -349,6 +357,7 @@ class _OwnWay:
     def _bind(self, host: _PlayedNode, pod: _PlayedPod) -> bool:
         if pod.nominated and pod.host is not None:
             self._nominated[pod.host].remove(pod)
+        self.steps += len(self._adding[pod.of.spec]) // _AT_ONCE
         self._put(host, pod.of.spec, 1)
         self._there[host.number].append(pod.of.spec)
         return True
@@ -379,6 +388,8 @@ class _OwnWay:
         if not others:
             return True
         self.steps += self._cost[spec] + 2 * sum(len(self._adding[other]) for other in others)
+        if self.steps > _MOST_STEPS:
+            return False  # and nothing is said of this order
         looks = self._looks_between(spec)
         for other in others:
             self._put(host, other, 1)

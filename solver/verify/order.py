@@ -11,7 +11,7 @@ pods whose nodes are still to come.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -267,12 +267,14 @@ class _Play:
             for key, value in spec.labels:
                 near.update(by_label.get((key, value), ()))
                 near.update(by_label.get((key, None), ()))
-            found[index] = [near[number] for number in sorted(near) if self._selects(near[number], spec)]
+            found[index] = self._selecting([near[number] for number in sorted(near)], spec)
         return found
 
     @staticmethod
-    def _selects(constraint: _Constraint, spec: PodSpec) -> bool:
-        return counts(constraint.selector, spec.namespace, dict(spec.labels))
+    def _selecting(constraints: Iterable[_Constraint], spec: PodSpec) -> list[_Constraint]:
+        """Return those that count such pods."""
+        labels = dict(spec.labels)  # of which there may be hundreds
+        return [each for each in constraints if counts(each.selector, spec.namespace, labels)]
 
     def _count_running(self, problem: Problem, places: CheckedPlaces) -> None:
         there = {id(place.where) for place in places.all}
@@ -289,7 +291,7 @@ class _Play:
             where = unit.place.where
             for running in where.running if isinstance(where, Node) else ():
                 if id(running.spec) not in counting:
-                    counting[id(running.spec)] = [c for c in self.constraints if self._selects(c, running.spec)]
+                    counting[id(running.spec)] = self._selecting(self.constraints, running.spec)
                 for constraint in counting[id(running.spec)]:
                     if not (running.ending and isinstance(constraint, _Spread)):
                         constraint.add(unit, running.count)
