@@ -73,7 +73,7 @@ def enumerate_maximal(reduced: Reduced, most: int, kinds: Container[int]) -> lis
     found: list[Pattern] = []
     steps, colocation = most * 4 // (1 + reduced.requests.shape[1] // _RESOURCES_A_STEP), CoLocation(reduced)
     for kind in _usable(reduced, kinds):
-        of_kind = _Maximal(reduced, colocation, kind, most - len(found), _Steps(steps, _COMPARED_A_STEP))
+        of_kind = _Maximal(reduced, colocation, kind, most - len(found), _ListingSteps(steps, _COMPARED_A_STEP))
         if not of_kind.descend(0, list(kind.free)):
             return None
         found.extend(of_kind.found)
@@ -93,7 +93,7 @@ def enumerate_worthy(
     for number, kind in enumerate(usable):
         parts = len(usable) - number
         granted = steps // parts
-        counter = _Steps(granted, _COMPARED_A_WORTHY_STEP)
+        counter = _ListingSteps(granted, _COMPARED_A_WORTHY_STEP)
         of_kind = _Maximal(reduced, colocation, kind, (most - len(found)) // parts, counter, worth)
         every &= of_kind.descend(0, list(kind.free))
         found.extend(of_kind.found)
@@ -105,7 +105,7 @@ def _usable(reduced: Reduced, kinds: Container[int]) -> list[Kind]:
     return [kind for kind in reduced.kinds if kind.most and kind.index in kinds]
 
 
-class _Steps:
+class _ListingSteps:
     """How many steps are left, of which some are taken in parts."""
 
     def __init__(self, steps: int, parts: int) -> None:
@@ -136,7 +136,7 @@ class _Maximal:
         colocation: CoLocation,
         kind: Kind,
         most: int,
-        steps: _Steps,
+        steps: _ListingSteps,
         worth: LeastWorth | None = None,
     ) -> None:
         self._kind, self._most, self.steps, self._colocation = kind, most, steps, colocation

@@ -123,6 +123,8 @@ def _best(problem: Problem, budget: RunningBudget, share: float, progress: Searc
     reduced = reduce(with_enough_nodes(problem))
     if not reduced.counts_unbound:
         return _best_of(problem, reduced, budget, share, progress)
+    if budget.exhausted:
+        return write_plan.without_bounds(_best_of(problem, reduced, budget, share, progress))
     loose = _best_of(problem, reduce(reduced.problem, unbound_last=True), budget, share * _LOOSE_SHARE)
     if may_be_played(problem) and not stuck(
         problem, CheckedPlaces(problem, loose), [each.priority for each in loose.pod_classes]
