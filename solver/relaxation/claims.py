@@ -59,6 +59,7 @@ class _Builder:
         self._reduced = reduced
         self._linear = Linear()
         self._reached = frozenset(np.flatnonzero(reduced.fits.any(axis=0)).tolist())
+        self._live = frozenset(demand.index for demand in reduced.live)
         self._units: dict[tuple[int, int], int] = {}
         self._of_row: list[list[int]] = [[] for _ in reduced.rows]
         self._unserved: dict[int, tuple[LinearTerm, ...]] = {}
@@ -117,9 +118,9 @@ class _Builder:
         total: list[LinearTerm] = list(self._unserved[demand.index])
         given_up = self._stages.get(ObjectiveStage(Goal.PREFERENCES))
         for row in demand.rows:
-            if row not in self._reached:
-                continue
             bundle = self._reduced.rows[row].bundle
+            if row not in self._reached or not all(other in self._live for other, _ in bundle):
+                continue  # pods are bundled with others that no plan serves, as not all of their gang can be
             if bundle and self._of_row[row]:
                 variable = self._of_row[row][0]
             else:

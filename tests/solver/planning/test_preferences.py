@@ -7,11 +7,14 @@ import pytest
 
 from solver import Budget, Limit, NodeGroup, PodSet, PodSpec, Problem, Status, Taint, TaintEffect, solve
 from solver.model import (
+    HOSTNAME,
     Node,
     NodeSelectorTerm,
     Operator,
+    PodAffinityTerm,
     PodSelector,
     PreferredNodes,
+    PreferredPods,
     Requirement,
     TopologySpread,
     WhenUnsatisfiable,
@@ -73,3 +76,13 @@ def test_a_preferred_spread_counts_no_domain_that_a_limit_closes(limit_milli_cpu
     assert plan.unplaced == ()
     assert [each.delta for each in plan.increments] == [1]
     assert sum(each.count for each in plan.relaxed) == given_up
+
+
+def test_a_pod_is_planned_that_would_rather_be_with_one_of_a_gang_that_cannot_be_whole() -> None:
+    """What a class shares with one that no plan serves is no way of serving it."""
+    fond = PodSpec(preferred_pods=(PreferredPods(10, PodAffinityTerm(HOSTNAME, PodSelector(())), anti=False),))
+    nowhere = PodSpec(pod_affinity=(PodAffinityTerm(HOSTNAME, PodSelector(None)),))
+    sets = (PodSet("x/a", fond, 1, gang="x/g"), PodSet("x/b", nowhere, 1, gang="x/g"), PodSet("x/c", fond, 1))
+    plan = solve(Problem(sets, (NodeGroup("g", _NODE, 0.1),)), Budget(deterministic_seconds=2))
+    assert sum(each.count for each in plan.unplaced) == 2
+    assert [plan.pod_classes[index].gang for node in plan.nodes for index in node.pods] == [None]
