@@ -121,6 +121,8 @@ class SearchResult:
     """Proven for the problem, never above `values`."""
     candidates: tuple[PlannedNodes, ...] = ()
     """Nodes for the next plan to start from."""
+    by_rules: bool = False
+    """Whether its bounds look at rules over domains."""
 
     @property
     def gap(self) -> float:
@@ -257,8 +259,15 @@ def _with_choices(
         return _finish(pool, begun, known, bounding, granted, until, progress)
 
     if every is not None:
-        return by_columns(budget, fraction)
-    return _by_places(reduced, claimed, wished, by_columns, exact, budget, fraction, progress)
+        found = by_columns(budget, fraction)
+    else:
+        found = _by_places(reduced, claimed, wished, by_columns, exact, budget, fraction, progress)
+    return replace(found, by_rules=every is not None or exact is not None)
+
+
+def are_rules_few(reduced: Reduced) -> bool:
+    """Return whether bounds are sure to look at rules over domains."""
+    return int(np.count_nonzero(reduced.wanted)) * len(reduced.kinds) <= _MOST_WITH_RULES
 
 
 def _bounded(

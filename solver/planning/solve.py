@@ -34,7 +34,7 @@ from solver.planning import reasons, write_plan
 from solver.planning.gang_domains import in_gang_domains
 from solver.planning.own_way import as_scheduled
 from solver.planning.progress import SILENT, SearchProgress
-from solver.planning.search import SearchResult, optimise
+from solver.planning.search import SearchResult, are_rules_few, optimise
 from solver.planning.settling import settled
 from solver.planning.shared_volumes import with_shared_volumes
 from solver.planning.warm_up import while_small
@@ -119,28 +119,42 @@ def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress 
 def _best(problem: Problem, budget: RunningBudget, share: float, progress: SearchProgress = SILENT) -> Plan:
     """Return the best plan that is found in this share of the budget. Where spreads count pods that they do not bind, a
     plan in which these come last is the best that any order reaches; if pods may not be placed in that order, there is
-    one in which they may come first, with the bounds of the other."""
+    one in which they may come first, with the bounds of the other. Where there is too much to look at, bounds look at
+    no spread, and the second is made alone."""
     reduced = reduce(with_enough_nodes(problem))
-    if not reduced.counts_unbound:
-        return _best_of(problem, reduced, budget, share, progress)
-    if budget.exhausted:
-        return write_plan.without_bounds(_best_of(problem, reduced, budget, share, progress))
-    loose = _best_of(problem, reduce(reduced.problem, unbound_last=True), budget, share * _LOOSE_SHARE)
-    if may_be_played(problem) and not stuck(
-        problem, CheckedPlaces(problem, loose), [each.priority for each in loose.pod_classes]
-    ):
+    first = reduced.counts_unbound and are_rules_few(reduced) and not budget.exhausted
+    loose = _in_the_best_order(problem, reduced, budget, share * _LOOSE_SHARE) if first else None
+    if loose is not None and _has_turns(problem, loose):
         return loose
-    return write_plan.bounded_by(_best_of(problem, reduced, budget, share, progress), loose)
+    plan, by_rules = _best_of(problem, reduced, budget, share, progress)
+    if loose is None and (not reduced.counts_unbound or not by_rules):
+        return plan
+    if loose is None and not budget.exhausted:
+        loose = _in_the_best_order(problem, reduced, budget, share)
+    return write_plan.without_bounds(plan) if loose is None else write_plan.bounded_by(plan, loose)
+
+
+def _in_the_best_order(problem: Problem, reduced: Reduced, budget: RunningBudget, share: float) -> Plan:
+    """Return a plan in which pods that spreads count and do not bind come last."""
+    plan, _ = _best_of(problem, reduce(reduced.problem, unbound_last=True), budget, share)
+    return plan
+
+
+def _has_turns(problem: Problem, plan: Plan) -> bool:
+    """Return whether each pod gets its turn, as far as priorities say who comes first."""
+    priorities = [each.priority for each in plan.pod_classes]
+    return may_be_played(problem) and not stuck(problem, CheckedPlaces(problem, plan), priorities)
 
 
 def _best_of(
     problem: Problem, reduced: Reduced, budget: RunningBudget, share: float, progress: SearchProgress = SILENT
-) -> Plan:
+) -> tuple[Plan, bool]:
+    """Return the best plan, and whether its bounds look at rules over domains."""
     tiered = len(reduced.tiers) > 1
     outcome = optimise(reduced, budget, share * _MAIN_SHARE if tiered else share, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
     priority = max(0, cost - _cost_with_equal_weights(outcome, budget, share)) if tiered and cost else 0
-    return _plan(problem, outcome, priority, budget)
+    return _plan(problem, outcome, priority, budget), outcome.by_rules
 
 
 def _costing_a_node(problem: Problem, plan: Plan) -> Plan:
