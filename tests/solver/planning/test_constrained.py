@@ -36,7 +36,7 @@ def is_optimal_where_order_does_not_matter(problem: Problem, plan: Plan) -> None
     assert bounds_as_micros(plan, problem) <= min(found, best)
     if not order_matters(problem) or plan.certificate.status is not Status.FEASIBLE:
         assert found <= best
-        assert plan.certificate.status is not Status.FEASIBLE
+        assert plan.may_get_stuck or plan.certificate.status is not Status.FEASIBLE
 
 
 @pytest.mark.parametrize("placeholder", [False, True])
