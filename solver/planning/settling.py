@@ -112,6 +112,13 @@ class _ChangedPlan:
         no node is in, and the scheduler does not."""
         self.groups = {group.id: group for group in self.problem.node_groups}
         self.nodes = {node.name: node for node in self.problem.nodes}
+        self._new: dict[str, Resources] = {}
+
+    def free_of_new(self, group: NodeGroup) -> Resources:
+        """Return what a new node has beside its DaemonSets' pods."""
+        if group.id not in self._new:
+            self._new[group.id] = new_node(group, self.problem.daemon_sets).free
+        return self._new[group.id]
 
     @property
     def unsure(self) -> set[int]:
@@ -236,7 +243,7 @@ class _ChangedPlan:
         return any(None not in domain for domain in domains(spec, roomy) & domains(daemon, grow))
 
     def _has_room(self, group: NodeGroup, spec: PodSpec) -> bool:
-        free = new_node(group, self.problem.daemon_sets).free
+        free = self.free_of_new(group)
         return all(free.get(resource, 0) >= amount for resource, amount in unshared(spec))
 
     def _take_out(self, place: _FilledNodes, index: int, pods: int) -> int:
@@ -408,7 +415,6 @@ class _Completion:
         self._looked_for_devices = 0
         self._looked_at = _looked_at(self._classes)
         self._claims = CheckedClaims([each.spec for each in self._classes])
-        self._free: dict[str, Resources] = {}
         of_groups = (taint for group in self._problem.node_groups for taint in soft_taints(group.taints))
         of_nodes = (taint for node in self._problem.nodes for taint in soft_taints(node.taints))
         self._soft = {*of_groups, *of_nodes}
@@ -523,9 +529,7 @@ class _Completion:
             free, labels, taints, name = node.free, node.labels, node.taints, node.name
         else:
             group = draft.groups[place.where]
-            if place.where not in self._free:
-                self._free[place.where] = new_node(group, self._problem.daemon_sets).free
-            free, labels, taints, name = self._free[place.where], group.labels, group.taints, ""
+            free, labels, taints, name = draft.free_of_new(group), group.labels, group.taints, ""
         if any(free.get(name, 0) < amount for name, amount in unshared(of.spec)):
             return 0  # most are told so, and sooner
         if why_not_eligible(of.spec, labels, taints, name) is not None:
