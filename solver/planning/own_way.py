@@ -110,8 +110,8 @@ def as_scheduled(problem: Problem, plan: Plan) -> Plan:
 def _why(spec: PodSpec) -> str:
     keys = sorted(hard_keys(spec))
     if not keys and spec.pod_affinity:
-        counted = " and ".join(dict.fromkeys(f"pod affinity over {term.topology_key}" for term in spec.pod_affinity))
-        return f"pods that its {counted} counts may be bound elsewhere, where their spreads let them in first"
+        affinity = " and ".join(dict.fromkeys(f"pod affinity over {term.topology_key}" for term in spec.pod_affinity))
+        return f"the pods that its {affinity} needs may be bound to other nodes, where their spreads let them in first"
     if not keys:
         return "pods that their spreads keep from their own nodes for a while may take its room"
     spreads = " and ".join(f"spread over {key}" for key in keys)
