@@ -15,7 +15,7 @@ import numpy as np
 from solver.columns.patterns import Pattern, trimmed
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.colocation import CoLocation
-from solver.reduction.objective import counts, unavoidable_value
+from solver.reduction.objective import unavoidable_value
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
 from solver.relaxation.linear_program import INFINITY, GrowingProgram
 
@@ -165,8 +165,8 @@ def values(
         result[stage] = float(unavoidable_value(stage, reduced)) + sum(
             stage.node_cost(kind.price_micros, kind.weight) * float(opened[kind.index]) for kind in reduced.new_kinds
         )
-        for demand in reduced.live:
-            if counts(stage, demand) and demand.count:
+        for demand in reduced.counted.get(stage, ()):
+            if demand.count and demand.index not in reduced.lost:
                 waited_seconds = sum(age * count for age, count in demand.ages) / demand.count
                 result[stage] += found.unserved[demand.index] * (waited_seconds if stage.goal is Goal.WAITING else 1)
     return result

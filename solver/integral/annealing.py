@@ -56,7 +56,8 @@ class Annealing:
         self._owed = np.array([each.least for each in kinds], dtype=np.int64)
 
     def place_all(self) -> int:
-        """Give every unit without a place the one that costs least, the largest first. Return how many have none."""
+        """Give every unit without a place the one that costs least, the largest first, up to the first that finds none.
+        Return how many have none."""
         state, given = self._state, self._given
         waiting = np.flatnonzero(state.node < 0)
         size = (given.requests / np.maximum(given.free.max(axis=0, initial=1), 1)).max(axis=1, initial=0.0)

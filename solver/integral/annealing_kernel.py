@@ -320,8 +320,8 @@ def _rehome(  # noqa: PLR0911 - flat for speed
     return True
 
 
-def _steps_of_insert(_: Given, __: State, units: Ints, families: int) -> int:
-    return len(units) * (families + _OTHERS) * _PROPOSAL
+def _steps_of_insert(_: Given, state: State, units: Ints, families: int) -> int:
+    return (2 * len(units) * (families + _OTHERS) + len(state.first)) * _PROPOSAL
 
 
 @kernel(_steps_of_insert)
@@ -329,8 +329,10 @@ def insert(  # noqa: C901 - flat for speed
     given: Given, state: State, units: Ints, families: int
 ) -> int:
     """Place units one after the other where that costs least: among some nodes that are open, and a new one of each of
-    the first `families`. Where none of these will do all nodes are tried. Return how many are placed."""
+    the first `families`. Where none of these will do all nodes are tried, as many for all units together as those that
+    are compared. Stop at the first unit that finds no place so. Return how many are placed."""
     usage, placed, nodes = np.zeros(given.requests.shape[1], np.int64), 0, len(state.first)
+    left = len(units) * (families + _OTHERS) + nodes
     for unit in units:
         row = state.row[unit]
         best, best_family, best_kind, best_energy, least = -1, -1, -1, 0.0, np.inf
@@ -338,8 +340,9 @@ def insert(  # noqa: C901 - flat for speed
             if turn < families:
                 node, family = state.closed[state.closed[0]] if state.closed[0] > 0 else -1, turn
             elif turn >= families + _OTHERS:
-                if best >= 0:
+                if best >= 0 or left <= 0:
                     break
+                left -= 1
                 node = turn - families - _OTHERS
             elif turn % 4 == 0:
                 node = int(random_share(state.seed) * nodes)
@@ -355,10 +358,11 @@ def insert(  # noqa: C901 - flat for speed
                 continue
             if _admits(given, state, node, family, row, -1) and _helped(given, state, node, family, row, -1):
                 best, best_family, best_kind, best_energy, least = node, family, kind, energy, cost
-        if best >= 0:
-            become(given, state, best, best_family, best_kind, best_energy)
-            put(given, state, unit, best, row)
-            placed += 1
+        if best < 0:
+            break
+        become(given, state, best, best_family, best_kind, best_energy)
+        put(given, state, unit, best, row)
+        placed += 1
     return placed
 
 

@@ -28,6 +28,11 @@ _SEARCH = "max_lp"
 of fifty pods in ten classes a sixth of the cost stayed unproven."""
 
 
+def _share(stage: ObjectiveStage) -> float:
+    """Return the weight of the stage where time is divided."""
+    return _TIES_SHARE if breaks_ties(stage) else 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Nodes per column of the pool, and pods left unserved per live demand index."""
@@ -50,7 +55,7 @@ class Selection:
 
     def all_unserved(self, reduced: Reduced) -> dict[int, int]:
         """Return unserved pods by demand, with the demands that no plan can serve."""
-        return {**{d.index: d.count for d in reduced.demands if d.index in reduced.infeasible}, **self.unserved}
+        return {**reduced.lost, **self.unserved}
 
     def objective(self, pool: Pool, stages: Sequence[ObjectiveStage]) -> tuple[int, ...]:
         """Return the values of the given stages."""
@@ -158,28 +163,31 @@ class Master:
         `found` is told each selection that CP-SAT finds."""
         reduced, best = self._pool.reduced, self._start
         bounds: dict[ObjectiveStage, int] = {}
-        began, held = dict(zip(stages, best.objective(self._pool, stages), strict=True)), True
-        for position, stage in enumerate(stages):
-            current = best.objective(self._pool, [stage])[0]
-            avoidable = current - unavoidable_value(stage, reduced)
-            floor = max(floors.get(stage, 0) if held else 0, unavoidable_value(stage, reduced))
+        began = values = self._values(best, stages)
+        held, left = True, sum(map(_share, stages))
+        for stage in stages:
+            unavoidable = unavoidable_value(stage, reduced)
+            floor = max(floors.get(stage, 0) if held else 0, unavoidable)
             bounds[stage] = floor
             # The time left is divided, so that one hard stage does not starve the next.
-            shares = [_TIES_SHARE if breaks_ties(each) else 1.0 for each in stages[position:]]
-            share = budget.left_seconds(fraction) * shares[0] / sum(shares)
-            if current > floor and share > 0:
-                expression = self._expression(stage)
+            share = budget.left_seconds(fraction) * _share(stage) / left
+            left -= _share(stage)
+            expression = self._expression(stage)
+            if values[stage] > floor and share > 0:
                 self._model.minimize(expression)
                 better, bound = self._solve(best, share, budget, found)
                 if self._whole:
-                    bounds[stage] = max(floor, bound + unavoidable_value(stage, reduced))
-                if better is not None and better.objective(self._pool, [stage])[0] <= current:
-                    best = better
-                    avoidable = best.objective(self._pool, [stage])[0] - unavoidable_value(stage, reduced)
-            held = held and best.objective(self._pool, [stage])[0] <= began[stage]
-            self._model.clear_objective()  # type: ignore[no-untyped-call]
-            self._model.add_linear_constraint(self._expression(stage), 0, avoidable)
+                    bounds[stage] = max(floor, bound + unavoidable)
+                reached = None if better is None else self._values(better, stages)
+                if better is not None and reached is not None and reached[stage] <= values[stage]:
+                    best, values = better, reached
+                self._model.clear_objective()  # type: ignore[no-untyped-call]
+            held = held and values[stage] <= began[stage]
+            self._model.add_linear_constraint(expression, 0, values[stage] - unavoidable)
         return MasterResult(best, bounds)
+
+    def _values(self, selection: Selection, stages: Sequence[ObjectiveStage]) -> dict[ObjectiveStage, int]:
+        return dict(zip(stages, selection.objective(self._pool, stages), strict=True))
 
     def _solve(
         self, start: Selection, seconds: float, budget: RunningBudget, told: Callable[[Selection], None] | None

@@ -20,7 +20,7 @@ from solver.integral.packing import Packing
 from solver.model.budget import PROPOSE_SECONDS, RunningBudget
 from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.dominance import dominators
-from solver.reduction.objective import counts, unavoidable_value
+from solver.reduction.objective import unavoidable_value
 from solver.reduction.reduced import Demand, Floats, Ints, Reduced
 from solver.relaxation.merged import Ask, Fluid, MergedFluid
 
@@ -105,13 +105,11 @@ class WideModel:
 
     def _per_pod(self, stage: ObjectiveStage) -> Floats:
         """Return the least of each demand's pods, which have waited for different times: a bound all the same."""
-        return np.array([_weight(stage, demand) for demand in self.reduced.demands])
-
-
-def _weight(stage: ObjectiveStage, demand: Demand) -> float:
-    if not counts(stage, demand):
-        return 0.0
-    return float(min(age for age, _ in demand.ages)) if stage.goal is Goal.WAITING else 1.0
+        found = np.zeros(len(self.reduced.demands))
+        for demand in self.reduced.counted.get(stage, ()):
+            waited = stage.goal is Goal.WAITING
+            found[demand.index] = min(age for age, _ in demand.ages) if waited else 1.0
+        return found
 
 
 def can_pack(reduced: Reduced) -> bool:

@@ -3,6 +3,7 @@ generated."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -33,6 +34,32 @@ _AT_ONCE = 8
 _PAYS = 1 + 1e-6
 _LATE = 0.05
 """Share of the budget that a bound may take once time is up: a plan without any bound is worth little."""
+
+
+_MOST_WORK = 100_000
+"""Of bounds of costs, and as much of those of other stages: earlier stages times resources, which is what one takes.
+With hundreds of priorities only the first ones get a bound that looks at room."""
+_MOST_LATE = 3
+"""Bounds of costs, and of other stages, once time is up."""
+
+
+class _Allowance:
+    """How many bounds may be asked of a relaxation: there is a stage for each priority, and each takes longer than the
+    one before."""
+
+    def __init__(self, reduced: Reduced, out_of_time: Callable[[], bool]) -> None:
+        self._resources, self._out_of_time = len(reduced.resources), out_of_time
+        self._work: Counter[bool] = Counter()
+        self._late: Counter[bool] = Counter()
+
+    def permits(self, stage: ObjectiveStage, earlier: int) -> bool:
+        """Return whether a bound of this stage, with so many stages before it, may be asked, and count it."""
+        cost = stage.goal is Goal.COST
+        if self._work[cost] > _MOST_WORK or self._late[cost] >= _MOST_LATE:
+            return False
+        self._work[cost] += (1 + earlier) * self._resources
+        self._late[cost] += self._out_of_time()
+        return True
 
 
 class WithoutRules:
@@ -116,10 +143,12 @@ def bounds_of(
     reached: Mapping[ObjectiveStage, int],
     bounding: Bounding | None,
     least_cost_micros: float,
+    out_of_time: Callable[[], bool],
 ) -> dict[ObjectiveStage, int]:
     """Return bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's
     where there is one and time; never above what is reached. The last stages (`breaks_ties`) are not reported, so they
     get no bound from a relaxation."""
+    allowance = _Allowance(reduced, out_of_time)
     bounds = {stage: unavoidable_value(stage, reduced) for stage in order}
     fixed: dict[ObjectiveStage, int] = {}
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
@@ -127,7 +156,7 @@ def bounds_of(
         if stage.goal is Goal.COST and everything and least_cost_micros:
             bounds[stage] = rounded_up(least_cost_micros, step_of(stage, reduced))
         elif bounding and reached[stage] > bounds[stage] and not breaks_ties(stage):
-            found = bounding(stage, fixed)
+            found = bounding(stage, fixed) if allowance.permits(stage, len(fixed)) else None
             if found is not None:
                 bounds[stage] = max(bounds[stage], rounded_up(found, step_of(stage, reduced)))
         fixed[stage] = reached[stage]

@@ -100,9 +100,9 @@ _NEAR_BOUND = 1.0005
 _MOST_COLUMNS = 5000
 """That a cheaper plan could use, and CP-SAT is to prove something of in a second or two."""
 _MOST_STEPS, _STEPS_A_SECOND = 400_000, 400_000
-_LIST_SHARE, _WHOLE_SHARE, _POLISH_SHARE, _TRY_SHARE = 0.1, 0.4, 0.85, 0.5
-"""Of the time that is left: for listing these columns, for a bound with whole nodes, for annealing places, and for a
-try that proves nothing."""
+_LIST_SHARE, _WHOLE_SHARE, _POLISH_SHARE, _TRY_SHARE, _FLOORS_SHARE = 0.1, 0.4, 0.85, 0.5, 0.5
+"""Of the time that is left: for listing these columns, for a bound with whole nodes, for annealing places, for a try
+that proves nothing, and for bounds of more than a few stages."""
 _ROUNDING = 1e-9
 
 _ATTEMPTS = 3
@@ -274,14 +274,14 @@ def _bounded(
     found: Annealed, fluid: FluidModel | None, budget: RunningBudget, fraction: float, progress: SearchProgress
 ) -> SearchResult:
     """Return the plan with its bounds; `fluid` knows the rules."""
-    reduced = found.pool.reduced
+    reduced, late = found.pool.reduced, _out_of_time(budget, fraction)
     progress.found(found.pool, found.selection)
     order = stages(reduced)
     batches, selection = placed(found.pool, found.selection)
     reached = _values(reduced, order, selection, batches)
-    bounds = bounds_of(reduced, order, reached, found.bounding, found.least_cost_micros)
+    bounds = bounds_of(reduced, order, reached, found.bounding, found.least_cost_micros, late)
     if fluid is not None:
-        closer = bounds_of(reduced, order, reached, with_rules(fluid, budget, fraction), 0.0)
+        closer = bounds_of(reduced, order, reached, with_rules(fluid, budget, fraction), 0.0, late)
         bounds = {stage: max(bound, closer[stage]) for stage, bound in bounds.items()}
     progress.proven(bounds)
     return SearchResult(reduced, selection, batches, reached, bounds)
@@ -356,11 +356,11 @@ def _finish(
     fraction: float,
     progress: SearchProgress,
 ) -> SearchResult:
-    reduced, first = pool.reduced, pool
+    reduced, first, late = pool.reduced, pool, _out_of_time(budget, fraction)
     order = stages(reduced)
     # Bounded before the long part, so that a plan in time has a valid bound.
     began = dict(zip(order, start.objective(pool, order), strict=True))
-    floors = bounds_of(reduced, order, began, bounding, known.least_cost_micros)
+    floors = bounds_of(reduced, order, began, bounding, known.least_cost_micros, late)
     progress.proven(floors)
     progress.found(pool, start)
     result, complete = MasterResult(start, floors), known.complete
@@ -383,12 +383,18 @@ def _finish(
         # before it that became better.
         held = all(reached[stage] <= began[stage] for stage in order if not breaks_ties(stage))
         if not held:
-            bounds = bounds_of(reduced, order, reached, bounding, known.least_cost_micros)
+            bounds = bounds_of(reduced, order, reached, bounding, known.least_cost_micros, late)
     proven = {stage: min(bounds[stage], reached[stage]) for stage in order}
     progress.proven(proven)
     further = known.priced is not None
     nodes = candidates(pool, weighting(reduced).node_cost, known.pod_values) if further else ()
     return SearchResult(reduced, selection, batches, reached, proven, nodes)
+
+
+def _out_of_time(budget: RunningBudget, fraction: float) -> Callable[[], bool]:
+    """Return whether bounds of further stages take time from what else is to be done in this part of the budget."""
+    until = budget.part_of_left(fraction, _FLOORS_SHARE)
+    return lambda: budget.left_seconds(until) <= 0
 
 
 def _time_for_master(pool: Pool, budget: RunningBudget, fraction: float) -> bool:
@@ -553,7 +559,7 @@ def columns_of(
         if known:
             pool, start = _better(stages(reduced), packed(model, weights.node_cost, fluid, known), (pool, start))
             pool.add(known)
-        pool, start = _in_order(model, weights, fluid.pod_values, pool, start)
+        start = _in_order(model, weights, fluid.pod_values, pool, start)
         pool.add(obliged_nodes(reduced))
         progress.costs_at_least(least_cost)
         progress.found(pool, start.within(pool))
@@ -604,17 +610,9 @@ def incumbent_of(
         if model is None or too_late or _is_near(known.least_cost_micros, pool, packing):
             return pool, packing
         return _beside_standing(pool, packing, budget, fraction, progress)
-    weights = weighting(reduced)
     if model is None:
-        found = greedy.select(pool, weights, known.pod_values)
-        if not can_pack(reduced):
-            return pool, found
-        if known.relaxed is not None:
-            other = rounded(pool, known.relaxed, weights, budget, fraction * _COMPLETE_SHARE)
-            found = best_over(pool, found, other)
-        return _in_order(
-            WideModel(reduced, needed_kinds(reduced), budget), weights, np.zeros(len(reduced.rows)), pool, found
-        )
+        return pool, _over_all(pool, known, budget, fraction)
+    weights = weighting(reduced)
     priced = model.active if known.priced is None else known.priced
     start = known.start
     dived, tried = fraction * _DIVE_SHARE, fraction * _ROUND_SHARE
@@ -637,6 +635,23 @@ def incumbent_of(
         progress.found(pool, start)
     assert start is not None
     return pool, start.within(pool)
+
+
+def _over_all(pool: Pool, known: Columns, budget: RunningBudget, fraction: float) -> Selection:
+    """Return the first incumbent over all columns that matter. May add to the pool."""
+    reduced, weights = pool.reduced, weighting(pool.reduced)
+    found = greedy.select(pool, weights, known.pod_values)
+    if not can_pack(reduced):
+        return found
+    if known.relaxed is not None:
+        found = best_over(pool, found, rounded(pool, known.relaxed, weights, budget, fraction * _COMPLETE_SHARE))
+    if not any(found.unserved.values()):
+        return found
+    model = WideModel(reduced, needed_kinds(reduced), budget)
+    # No worse than what is planned where there is no time for columns.
+    fluid = model.weighed(weights_of(reduced, stages(reduced), weights), 0.0)
+    found = _or_other(pool, found, packed(model, weights.node_cost, fluid))
+    return _in_order(model, weights, np.zeros(len(reduced.rows)), pool, found)
 
 
 def _is_near(least_cost_micros: float, pool: Pool, found: Selection) -> bool:
@@ -669,20 +684,24 @@ def _beside_standing(
     return pool, start
 
 
-def _in_order(
-    model: WideModel, weights: Weighting, values: Floats, pool: Pool, start: Selection
-) -> tuple[Pool, Selection]:
+def _in_order(model: WideModel, weights: Weighting, values: Floats, pool: Pool, start: Selection) -> Selection:
     """Where a plan leaves pods unserved, return the best of it and of plans that serve priorities and gangs one after
     the other. May add to the pool."""
     if not any(start.unserved.values()):
-        return pool, start
+        return start
     for gangs_first in (True, False):
-        other, ordered = packed_in_order(model, weights.node_cost, values, gangs_first=gangs_first)
-        pool.add(other.patterns)
-        count = dict(zip(other.patterns, ordered.nodes, strict=True))
-        moved = Selection(tuple(count.get(pattern, 0) for pattern in pool.patterns), ordered.unserved)
-        start = best_over(pool, start, moved)
-    return pool, start
+        ordered = packed_in_order(model, weights.node_cost, values, gangs_first=gangs_first)
+        start = _or_other(pool, start, ordered)
+    return start
+
+
+def _or_other(pool: Pool, start: Selection, other: tuple[Pool, Selection]) -> Selection:
+    """Return the better of two plans over the pool, to which the columns of the other's own are added."""
+    others, selection = other
+    pool.add(others.patterns)
+    count = dict(zip(others.patterns, selection.nodes, strict=True))
+    moved = replace(selection, nodes=tuple(count.get(pattern, 0) for pattern in pool.patterns))
+    return best_over(pool, start, moved)
 
 
 def best_over(pool: Pool, *plans: Selection | None) -> Selection:

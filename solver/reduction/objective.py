@@ -19,17 +19,6 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.reduced import Demand, Reduced
 
 
-def counts(stage: ObjectiveStage, demand: Demand) -> bool:
-    """Return whether unserved pods of this demand count in the stage."""
-    match stage.goal:
-        case Goal.UNSERVED | Goal.WAITING:
-            return not demand.placeholder and demand.priority == stage.key
-        case Goal.PLACEHOLDERS:
-            return demand.placeholder
-        case _:
-            return False
-
-
 def stages(reduced: Reduced) -> tuple[ObjectiveStage, ...]:
     """Most important first."""
     claims = [ObjectiveStage(goal, p) for p in reduced.priorities for goal in (Goal.UNSERVED, Goal.WAITING)]
@@ -79,7 +68,7 @@ def value(
                 for (demand, row), count in (units or {}).items()
                 if demand == next((first for first, _ in reduced.rows[row].bundle), demand)
             )
-    claims = [d for d in reduced.demands if counts(stage, d)]
+    claims = reduced.counted.get(stage, ())
     if stage.goal is Goal.WAITING:
         return sum(waited(d, unserved.get(d.index, 0)) for d in claims)
     return sum(unserved.get(d.index, 0) for d in claims)
@@ -89,8 +78,7 @@ def unavoidable_value(stage: ObjectiveStage, reduced: Reduced) -> int:
     """The part of the stage that no plan can avoid: demands that fit nowhere."""
     if stage.goal is Goal.CHANGE:
         return reduced.changed or 0
-    lost = {d.index: d.count for d in reduced.demands if d.index in reduced.infeasible}
-    return value(stage, reduced, lost, [0] * len(reduced.kinds))
+    return value(stage, reduced, reduced.lost, [0] * len(reduced.kinds))
 
 
 def step_of(stage: ObjectiveStage, reduced: Reduced) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.model import NodeGroup, PodClass, Problem
+from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.inter_row import NodeExclusion, NodeNeed
 from solver.reduction.rows import Row
 from solver.reduction.rules import Rule
@@ -58,6 +59,13 @@ class Demand(PodClass):
     """(waiting seconds, pods), youngest first: the order in which pods of the class go unserved."""
     rows: tuple[int, ...] = ()
     """Rows that can serve it (`solver.reduction.rows`): one, where neither its domain nor a preference matters."""
+
+    @property
+    def counted_in(self) -> tuple[ObjectiveStage, ...]:
+        """The stages of the objective in which unserved pods of it count."""
+        if self.placeholder:
+            return (ObjectiveStage(Goal.PLACEHOLDERS),)
+        return ObjectiveStage(Goal.UNSERVED, self.priority), ObjectiveStage(Goal.WAITING, self.priority)
 
     @property
     def row(self) -> int:
@@ -246,6 +254,20 @@ class Reduced:
     def live(self) -> tuple[Demand, ...]:
         """Return the demands that some plan may serve."""
         return tuple(demand for demand in self.demands if demand.index not in self.infeasible)
+
+    @cached_property
+    def counted(self) -> Mapping[ObjectiveStage, tuple[Demand, ...]]:
+        """Return the demands whose unserved pods count in a stage, by stage."""
+        found: dict[ObjectiveStage, list[Demand]] = defaultdict(list)
+        for demand in self.demands:
+            for stage in demand.counted_in:
+                found[stage].append(demand)
+        return {stage: tuple(demands) for stage, demands in found.items()}
+
+    @cached_property
+    def lost(self) -> Mapping[int, int]:
+        """Return demand -> pods, of those that no plan can serve."""
+        return {demand.index: demand.count for demand in self.demands if demand.index in self.infeasible}
 
     @cached_property
     def priorities(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver.model.objective import Goal, ObjectiveStage
-from solver.reduction.objective import Units, breaks_ties, counts, stages
+from solver.reduction.objective import Units, breaks_ties, stages
 from solver.reduction.reduced import Demand, Reduced
 from solver.reduction.rules import Linear, LinearTerm, Rows, value_of
 from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver
@@ -108,10 +108,9 @@ class _Builder:
         else:
             parts = [(self._linear.variable(demand.count), 1, 0)]
         self._unserved[demand.index] = tuple((variable, pods) for variable, pods, _ in parts)
-        for stage, terms in self._stages.items():
-            if counts(stage, demand):
-                waiting = stage.goal is Goal.WAITING
-                terms.extend((variable, waited if waiting else pods) for variable, pods, waited in parts)
+        for stage in demand.counted_in:
+            waiting = stage.goal is Goal.WAITING
+            self._stages[stage].extend((variable, waited if waiting else pods) for variable, pods, waited in parts)
 
     def _choose(self, demand: Demand) -> None:
         """Add one variable per way of serving the demand."""

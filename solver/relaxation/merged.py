@@ -228,6 +228,8 @@ class MergedFluid:
         for resource in range(self._requests.shape[1]):
             asked = self._requests[self._spec, resource]
             room, rows = self._room(resource)
+            if float(asked @ self._count) <= room:
+                continue
             # What is certain to be served takes its room first; of others, those that it costs least to leave out wait.
             certain = ~np.isfinite(self._cost)
             room -= float(asked[certain] @ self._count[certain])

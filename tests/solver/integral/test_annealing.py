@@ -12,8 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bench.karpenter_mix import karpenter_mix
-from solver import Budget, Problem, solve
+from solver import Budget, PodSet, Problem, solve
 from solver.columns import pool as pools
+from solver.integral import annealing_kernel
 from solver.integral.annealing import Annealing
 from solver.integral.annealing_kernel import anneal, insert
 from solver.integral.quotas import chosen
@@ -24,7 +25,7 @@ from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced
 from solver.relaxation.claims import claims
 from tests.support.examples import examples
-from tests.support.solver.problems import gap_of
+from tests.support.solver.problems import gap_of, group, spec
 from tests.support.solver.strategies import constrained_problems
 
 HOT = 10.0
@@ -99,3 +100,22 @@ def test_the_mix_costs_little_more_where_there_is_no_time_at_all() -> None:
 def test_nothing_is_compiled_within_a_budget(kernel: Any) -> None:
     solve(karpenter_mix(20, types=5), Budget(deterministic_seconds=0.1))
     assert len(kernel.compiled.signatures) == 1
+
+
+def test_no_more_nodes_are_looked_at_than_in_proportion_to_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for half of them."""
+    pods = 200
+    full = Problem((PodSet("p", spec(600), pods),), (group("g", 1000, max_size=pods // 2),))
+    _, annealing = annealing_of(full)
+    assert annealing is not None
+    looks, valued = 0, annealing_kernel._valued
+
+    def counted(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return valued(*args)
+
+    monkeypatch.setattr(annealing_kernel, "_valued", counted)
+    monkeypatch.setattr(annealing_kernel.insert, "compiled", None)
+    assert annealing.place_all() == pods // 2
+    assert looks <= pods * annealing_kernel._OTHERS
