@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim, DeviceRequest, Devices
 from solver.model.quantities import pluralize
@@ -116,22 +117,40 @@ class _UncertainError(Exception):
     """What is not known decides what the pod gets."""
 
 
+def _parts(devices: Devices) -> tuple[Devices, ...]:
+    """Return those that are free and those that pods have, between which admin access may choose."""
+    if not devices.count or not devices.taken:
+        return (devices,)
+    return replace(devices, taken=0), replace(devices, count=0)
+
+
 class _Search:
     def __init__(self, devices: Sequence[Devices], claims: Sequence[DeviceClaim], most: int = MOST_STEPS) -> None:
-        self._devices, self._claims, self._most = devices, claims, most
+        self._claims, self._most = claims, most
         self._asked = [
             _AskedDevices(number, request) for number, claim in enumerate(claims) for request in claim.requests
         ]
-        self._values = [dict(each.attributes) for each in devices]
         self._uncertain = frozenset[str]().union(*(each.selectors for each in devices if each.uncertain))
-        self._own = [0] * len(devices)
+        self._in_every_order = any(
+            way.selector in self._uncertain for each in self._asked for way in each.request.alternatives
+        )
+        """Whether every choice is looked at, for one may lead to what is not known, and its order is not known."""
+        parts = [_parts(each) if self._in_every_order else (each,) for each in devices]
+        self._parts = [len(each) for each in parts]
+        """Of each entry of the node's devices."""
+        self._devices = [part for each in parts for part in each]
+        self._values = [dict(each.attributes) for each in self._devices]
+        self._own = [0] * len(self._devices)
         """Taken by the pod itself."""
-        self._shared = [0] * len(devices)
+        self._shared = [0] * len(self._devices)
         """Which the pod has admin access to."""
         self._per_claim = [0] * len(claims)
         self._bound: dict[tuple[int, int], list[str]] = {}
         """(claim, constraint) -> the values of the devices chosen."""
         self._found: list[tuple[DeviceAlternative, tuple[int, ...]]] = []
+        self._first: list[tuple[DeviceAlternative, tuple[int, ...]]] = []
+        self._ways = 0
+        """Of serving all that is asked for, so far."""
         self.steps = 0
 
     def first(self) -> Allocation | None:
@@ -142,16 +161,21 @@ class _Search:
         if not all(any(map(self._is_there, each.request.alternatives)) for each in self._asked):
             return None
         try:
-            if not self._request(0):
-                return None
+            self._request(0)
         except _UncertainError:
             return None
-        numbered = list(zip(self._asked, self._found, strict=True))
+        if not self._ways or (self._in_every_order and self.steps > self._most):
+            return None
+        numbered = list(zip(self._asked, self._first, strict=True))
         per_claim = [[found for asked, found in numbered if asked.claim == n] for n in range(len(self._claims))]
         return Allocation(
             tuple(tuple(alternative for alternative, _ in found) for found in per_claim),
-            tuple(tuple(taken for _, taken in found) for found in per_claim),
+            tuple(tuple(self._of_entries(taken) for _, taken in found) for found in per_claim),
         )
+
+    def _of_entries(self, taken: Sequence[int]) -> tuple[int, ...]:
+        each = iter(taken)
+        return tuple(sum(islice(each, parts)) for parts in self._parts)
 
     def _asks_for_uncertain(self) -> bool:
         """Return whether something asks for all of what is not known: the scheduler looks there first."""
@@ -166,9 +190,12 @@ class _Search:
         return bool(there == free + taken and there) if asked.all else 0 < asked.count <= there
 
     def _request(self, position: int) -> bool:
+        """Serve this request and those after it; return whether the search is over."""
         if position == len(self._asked):
-            return True
-        asked = self._asked[position]
+            self._first = self._first or [*self._found]
+            self._ways += 1
+            return not self._in_every_order
+        asked, before = self._asked[position], self._ways
         for alternative in asked.request.alternatives:
             matching = [n for n, each in enumerate(self._devices) if alternative.selector in each.selectors]
             count = alternative.count
@@ -181,6 +208,8 @@ class _Search:
                 if self._devices_of(position, alternative, matching, count, [0] * len(self._devices)):
                     return True
                 self._per_claim[asked.claim] -= count
+            if self._ways > before:
+                return False
             if alternative.selector in self._uncertain:
                 raise _UncertainError
         return False

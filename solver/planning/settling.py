@@ -36,6 +36,7 @@ from solver.model.eligibility import required_terms, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import class_key
+from solver.planning.reasons import BESIDE_OTHERS
 from solver.planning.write_plan import certified, increments
 from solver.reduction.objective import dollars
 from solver.reduction.reduced import obliged
@@ -304,6 +305,8 @@ class _ChangedPlan:
             reasons = known.get(index, ())
             others = [self.before.pod_classes[each] for each in sorted(self.kept_out.get(index, ()))]
             reasons = (*(_why_kept_out(each) for each in others), *reasons)
+            if index in self.left_by_devices and BESIDE_OTHERS not in reasons:
+                reasons = (BESIDE_OTHERS, *reasons)
             if index in self.let_in_by_daemons:
                 reasons = (_BESIDE_DAEMONS, *reasons)
             if dropped.get(index):

@@ -26,6 +26,7 @@ from solver import (
 )
 from solver.model.allocation import allocate, why_not_allocated
 from solver.model.devices import Claims
+from solver.planning.reasons import BESIDE_OTHERS
 from solver.verify.check import faults_of
 from solver.verify.devices import without_devices
 from tests.support.examples import examples
@@ -75,7 +76,9 @@ def test_the_same_optimum_as_an_exact_assignment_model(problem: Problem) -> None
     plan = solve(problem, BUDGET)
     note(str(plan))
     assert as_micros(plan, problem) == best_objective(problem)
-    assert plan.certificate.status is not Status.FEASIBLE
+    # Where the scheduler may give the devices to others first, or may not, nothing is proven of who is left out.
+    unsure = any(BESIDE_OTHERS in each.reasons for each in plan.unplaced)
+    assert (plan.certificate.status is Status.FEASIBLE) <= unsure
 
 
 @given(usual_problems(), st.randoms(use_true_random=False))
