@@ -103,9 +103,11 @@ class FleetMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "fleet"):
-            self._settle()
-            self.fleet.close()
-            self.directory.cleanup()
+            try:
+                self._settle()
+            finally:
+                self.fleet.close()
+                self.directory.cleanup()
 
     # What may be asked.
 
@@ -404,7 +406,14 @@ class FleetMachine(RuleBasedStateMachine):
         assert not any(status.phase.in_flight for status in self.fleet.snapshot.increments)
         for key, node_group in GROUPS.items():
             assert set(states(self.fleet.snapshot, key)) <= {"running"}
-            assert self._targets()[key] == len(self.backend.ids(key)) >= node_group.min_size
+            assert self._targets()[key] == len(self.backend.ids(key))
+            assert len(self.backend.ids(key)) >= node_group.min_size or self._is_full(key)
+
+    def _is_full(self, group_id: str) -> bool:
+        """Return whether a limit allows the group no further node."""
+        targets = self._targets()
+        mine = (each for each in LIMITS if each.node_groups is None or group_id in each.node_groups)
+        return any(sum(targets[key] for key in each.node_groups or GROUPS) >= each.maxima["nodes"] for each in mine)
 
     def _let_go(self) -> None:
         """What a cluster and its controllers do in the end."""
