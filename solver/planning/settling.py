@@ -10,7 +10,7 @@ nothing fits. Gangs are served whole or not at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -31,7 +31,7 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.allocation import allocate
-from solver.model.capacity import new_node, room_of, taken, unshared, with_nodes
+from solver.model.capacity import new_node, remaining, room_of, taken, unshared
 from solver.model.eligibility import required_terms, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
@@ -150,6 +150,33 @@ class _ChangedPlan:
             if not each.stands:
                 found[each.where] += each.count
         return found
+
+    def growing(self) -> Callable[[NodeGroup], bool]:
+        """Return whether a group can have one more node beside those that the plan has now."""
+        deltas, left = self.deltas(), [dict(remaining(limit)) for limit in self.problem.limits]
+        for group_id, nodes in deltas.items():
+            for number, resource, amount in self._counted[group_id]:
+                left[number][resource] -= amount * nodes
+
+        def grows(group: NodeGroup) -> bool:
+            counted = self._counted[group.id]
+            beyond = any(left[number][resource] < amount for number, resource, amount in counted)
+            return group.target_size + deltas[group.id] < group.max_size and not beyond
+
+        return grows
+
+    @cached_property
+    def _counted(self) -> Mapping[str, Sequence[tuple[int, str, int]]]:
+        """Return what a node of each group takes of limits: (number of the limit, resource, amount)."""
+        return {
+            group.id: [
+                (number, resource, amount)
+                for number, limit in enumerate(self.problem.limits)
+                for resource, amount in limit.counted(group).items()
+                if amount and resource in limit.maxima
+            ]
+            for group in self.problem.node_groups
+        }
 
     def drop_stuck(self) -> Counter[int]:
         """Take out pods that no order gets to their places, or less important ones that are in their way, with their
@@ -486,13 +513,17 @@ class _Completion:
         for against_wishes in (False, True) if any(self._wishes) else (False,):
             if not self._affords():
                 break
-            places = [*draft.places, *self._bare_nodes(), *self._more_nodes(of.spec)]
+            known, more = [*draft.places, *self._bare_nodes()], [*self._more_nodes(of.spec)]
+            places = [(each, False) for each in known] + [(each, True) for each in more]
             looks = (len(places) + len(draft.groups)) * (1 + _conditions(of.spec) // _AT_ONCE)
             self._looks += looks + len(self._classes) // _AT_ONCE
-            for place in places:
+            opened = False
+            for place, is_new in places:
                 if not draft.left[of.index] or not self._affords():
                     break
-                self._try(of, place, against_wishes=against_wishes)
+                if is_new and opened and not draft.growing()(draft.groups[place.where]):
+                    continue  # the one before has what limits allowed
+                opened |= self._try(of, place, against_wishes=against_wishes) and is_new
         return draft.left[of.index] < before
 
     def _affords(self) -> bool:
@@ -505,24 +536,27 @@ class _Completion:
 
     def _more_nodes(self, spec: PodSpec) -> Iterator[_FilledNodes]:
         """Yield one more node of each group that may have one, the preferred and cheapest first."""
-        deltas = self._draft.deltas()
-        limits = [with_nodes(limit, self._draft.groups, deltas) for limit in self._problem.limits]
-        groups = sorted(self._problem.node_groups, key=lambda each: (-each.weight, each.price_usd_per_hour, each.id))
+        grows = self._draft.growing()
+        groups = (
+            each for each in self._groups if grows(each) and why_not_eligible(spec, each.labels, each.taints) is None
+        )
+        yield from (_FilledNodes(group.id, False, 1, {}) for group in islice(groups, _MOST_GROUPS))
 
-        def grows(group: NodeGroup) -> bool:
-            grown = replace(group, target_size=group.target_size + deltas[group.id])
-            return room_of(grown, limits)[0] > 0 and why_not_eligible(spec, group.labels, group.taints) is None
+    @cached_property
+    def _groups(self) -> Sequence[NodeGroup]:
+        """Return the node groups, the preferred and cheapest first."""
+        groups = self._problem.node_groups
+        return sorted(groups, key=lambda each: (-each.weight, each.price_usd_per_hour, each.id))
 
-        yield from (_FilledNodes(group.id, False, 1, {}) for group in islice(filter(grows, groups), _MOST_GROUPS))
-
-    def _try(self, of: PodClass, place: _FilledNodes, *, against_wishes: bool) -> None:
-        """Place as many pods of the class as are taken there."""
+    def _try(self, of: PodClass, place: _FilledNodes, *, against_wishes: bool) -> bool:
+        """Place as many pods of the class as are taken there; return whether any is."""
         room = self._room(of, place)
         pods = min(self._draft.left[of.index], room)
         while pods and self._affords():
             if self._takes(of, place, pods, against_wishes=against_wishes):
-                return
+                return True
             pods //= 2
+        return False
 
     def _room(self, of: PodClass, place: _FilledNodes) -> int:
         """Return how many pods of the class one of the nodes has room for, as far as resources and labels say."""
