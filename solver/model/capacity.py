@@ -158,6 +158,11 @@ def new_node(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> Node:
     return Node("", less_daemons(group.allocatable, served), group.labels, group.taints, devices=devices)
 
 
+def planned_name(group_id: str, batch: int, copy: int) -> str:
+    """Return how a node is called that a plan opens, before it has a name: by its place in `Plan.nodes`."""
+    return f"{group_id}/planned-{batch}-{copy}"
+
+
 def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
     """Return the problem after the plan was carried out: its nodes stand, with the pods of the classes `kept` on them.
     Pods that wait are left out."""
@@ -173,7 +178,7 @@ def after_plan(problem: Problem, plan: Plan, kept: Iterable[int]) -> Problem:
         group = groups[batch.node_group]
         here = [(classes[i], n) for i, n in batch.pods.items() if i in stay]
         filled = _with_pods(new_node(group, problem.daemon_sets), here)
-        nodes.extend(replace(filled, name=f"{group.id}/planned-{number}-{copy}") for copy in range(batch.count))
+        nodes.extend(replace(filled, name=planned_name(group.id, number, copy)) for copy in range(batch.count))
     return replace(
         problem,
         pod_sets=(),

@@ -9,7 +9,7 @@ nothing fits. Gangs are served whole or not at all.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +23,7 @@ from solver.model import (
     PlannedNodes,
     PodAffinityTerm,
     PodClass,
+    PodSet,
     PodSpec,
     Problem,
     Relaxed,
@@ -35,7 +36,7 @@ from solver.model.capacity import new_node, remaining, room_of, taken, unshared
 from solver.model.eligibility import required_terms, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
-from solver.model.plan import class_key
+from solver.model.plan import ClassKey, class_key
 from solver.planning.reasons import BESIDE_OTHERS
 from solver.planning.write_plan import certified, increments
 from solver.reduction.objective import dollars
@@ -70,6 +71,19 @@ def settled(problem: Problem, plan: Plan) -> Plan:
     added = _Completion(draft).run() if plan.unplaced or dropped else False
     draft.note_daemons()
     return draft.plan(dropped) if dropped or added or draft.unsure else plan
+
+
+def with_places(problem: Problem, plan: Plan, nodes: Sequence[PlannedNodes], existing: Sequence[PlacedOnNode]) -> Plan:
+    """Return the plan with other places for its pods, and what these come to."""
+    placed: Counter[int] = Counter()
+    for each in nodes:
+        placed.update({index: pods * each.count for index, pods in each.pods.items()})
+    for standing in existing:
+        placed.update(standing.pods)
+    left = ((each.index, each.count - placed[each.index]) for each in plan.pod_classes)
+    unplaced = tuple(Unplaced(index, count, ()) for index, count in left if count)
+    moved = replace(plan, nodes=tuple(nodes), existing=tuple(existing), unplaced=unplaced)
+    return _ChangedPlan(problem, moved).plan({})
 
 
 @dataclass(slots=True)
@@ -348,29 +362,29 @@ class _ChangedPlan:
             order = [*values, wishes]
             order.sort(key=lambda each: goals.index(each.goal) if each.goal not in _OF_CLAIMS else -1)
             values = {stage: values.get(stage, StageValue(stage, 0, 0)) for stage in order}
+        kept_out: Counter[int] = Counter()
+        """By priority."""
+        for each in (self.before.pod_classes[index] for index in self.unsure):
+            kept_out[each.priority] += 0 if each.placeholder else self.left[each.index]
         for stage, before in values.items():
             value = self._value(stage, plan)
             bound = min(value, before.lower_bound)
             if stage.goal in _OF_CLAIMS and stage.goal is not Goal.WAITING:
                 # The scheduler may take them all the same, if it comes to them last.
-                kept_out = (self.before.pod_classes[index] for index in self.unsure if self.left[index])
-                mine = (each for each in kept_out if not each.placeholder and each.priority == stage.key)
-                bound = max(0, bound - sum(self.left[each.index] for each in mine))
+                bound = max(0, bound - kept_out[stage.key])
             elif served_less and stage.goal is not Goal.PLACEHOLDERS:
                 bound = 0
             yield StageValue(stage, value, bound)
 
     def _value(self, stage: ObjectiveStage, plan: Plan) -> float:
-        classes = self.before.pod_classes
-        mine = [c for c in classes if not c.placeholder and c.priority == stage.key]
         deltas = {each.node_group: each.delta for each in plan.increments}
         match stage.goal:
             case Goal.UNSERVED:
-                return sum(self.left[each.index] for each in mine)
+                return sum(self.left[each.index] for each in self._real[stage.key])
             case Goal.WAITING:
-                return sum(self._waited(each) for each in mine)
+                return sum(self._waited(each) for each in self._real[stage.key])
             case Goal.PLACEHOLDERS:
-                return sum(self.left[each.index] for each in classes if each.placeholder)
+                return sum(self.left[each.index] for each in self.before.pod_classes if each.placeholder)
             case Goal.PREFERENCES:
                 return sum(each.count * len(each.preferences) for each in plan.relaxed)
             case Goal.COST:
@@ -382,12 +396,29 @@ class _ChangedPlan:
 
     def _waited(self, of: PodClass) -> int:
         """Return how long the youngest pods of a class have waited, as many as are left out, in seconds."""
-        key, left, total = (of.spec, of.priority, of.gang, of.placeholder), self.left[of.index], 0
-        sets = [pods for pods in self.problem.pod_sets if left and class_key(pods) == key]
+        left, total = self.left[of.index], 0
+        sets = self._sets[class_key(of)] if left else ()
         for pods in sorted(sets, key=lambda each: each.waiting_seconds):
             taken = min(left, pods.count)
             total, left = total + taken * pods.waiting_seconds, left - taken
         return total
+
+    @cached_property
+    def _real(self) -> Mapping[int, Sequence[PodClass]]:
+        """Return the classes of each priority, but for placeholders."""
+        found: defaultdict[int, list[PodClass]] = defaultdict(list)
+        for each in self.before.pod_classes:
+            if not each.placeholder:
+                found[each.priority].append(each)
+        return found
+
+    @cached_property
+    def _sets(self) -> Mapping[ClassKey, Sequence[PodSet]]:
+        """Return the pod sets of each class."""
+        found: defaultdict[ClassKey, list[PodSet]] = defaultdict(list)
+        for pods in self.problem.pod_sets:
+            found[class_key(pods)].append(pods)
+        return found
 
 
 def _importance(of: PodClass) -> tuple[bool, int]:

@@ -369,8 +369,7 @@ def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int
 def as_asked(problem: Problem, plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> Plan:
     """Return a plan of the problem with other specs, such as for pods with chosen domains, as one of the problem: with
     the specs `asked` by what was planned instead, and with reasons for these."""
-    classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)
-    plan = _with_classes_merged(replace(plan, pod_classes=classes))
+    plan = with_specs(plan, asked)
     if not plan.unplaced:
         return plan
     whole = reduce(problem)
@@ -380,6 +379,12 @@ def as_asked(problem: Problem, plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> 
     renumbered = {d.index: index for index, d in of_class.items() if d is not None}
     again = reasons.unplaced(whole, missing, plan.increments, plan.existing)
     return replace(plan, unplaced=tuple(replace(each, pod_class=renumbered[each.pod_class]) for each in again))
+
+
+def with_specs(plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> Plan:
+    """Return the plan with the specs `asked` by what was planned instead; reasons are those of what was planned."""
+    classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)
+    return _with_classes_merged(replace(plan, pod_classes=classes))
 
 
 def _with_classes_merged(plan: Plan) -> Plan:

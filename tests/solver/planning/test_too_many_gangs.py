@@ -21,8 +21,8 @@ from solver.model import (
     TopologySpread,
 )
 from solver.model.domains import gang_terms, wished_domains
-from solver.planning import gang_domains, settling
-from solver.planning.gang_domains import GangDomains
+from solver.planning import domain_supply, settling
+from solver.planning.domain_supply import GangDomains
 from solver.planning.own_way import nominated_together
 from solver.verify.check import faults_of
 from tests.support.solver.hostile import HONEST, HOSTILE
@@ -75,7 +75,7 @@ def test_twice_the_pods_and_nodes_take_little_more_than_twice_the_steps(
     made: Callable[[int], PodSet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "_MOST_LOOKS", 1_000)
-    monkeypatch.setattr(gang_domains, "_MOST_PAIRS", 1_000)
+    monkeypatch.setattr(domain_supply, "_MOST_PAIRS", 1_000)
     once, twice = (steps(partial(solve, problem(made, pods), AT_ONCE)) for pods in (100, 200))
     assert twice <= 2.3 * once + _FEW_STEPS
 
@@ -86,7 +86,7 @@ def test_gangs_have_domains_chosen_for_as_many_pairs_as_there_may_be_and_namespa
     namespaces = [asked.pod_sets[number].spec.namespace for number in of.pod_sets]
     assert namespaces.count(HONEST) == 3, "though they are the smallest"
     assert namespaces.count(HOSTILE) > 50
-    assert len(namespaces) * len(of.supplies) <= gang_domains._MOST_PAIRS
+    assert len(namespaces) * len(of.supplies) <= domain_supply._MOST_PAIRS
 
 
 def test_who_is_left_out_is_tried_in_turns_of_namespaces() -> None:
