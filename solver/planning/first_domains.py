@@ -243,22 +243,21 @@ class FirstDomains:
         """Return where all pods of the unit are put, each where that costs least, in a domain that is left as it was.
         None if they do not fit."""
         puts: list[_Put] = []
-        fits = True
+        left = 0
         for pod_set in unit.pod_sets:
             left = self._of.problem.pod_sets[pod_set].count
-            while left and fits:
-                each = min(
-                    (put for index in supplies if (put := self._offer(index, pod_set, left))),
-                    key=lambda put: (cost(put), -put.pods),
-                    default=None,
-                )
-                fits = each is not None
-                if each is not None:
-                    self._put(each)
-                    puts.append(each)
-                    left -= each.pods
+            offers = [put for index in supplies if (put := self._offer(index, pod_set, left))]
+            for offer in sorted(offers, key=lambda put: (cost(put), -put.pods)):
+                # The ones before it have taken pods, and nodes that limits allow.
+                put = self._offer(offer.supply, pod_set, left) if left else None
+                if put is not None:
+                    self._put(put)
+                    puts.append(put)
+                    left -= put.pods
+            if left:
+                break
         self._undo(puts)
-        return puts if fits else None
+        return None if left else puts
 
     def _offer(self, index: int, pod_set: int, pods: int) -> _Put | None:
         """Return how many of the pods a supply has room for, on nodes that have pods first; None where it has none."""

@@ -66,6 +66,7 @@ def problem(made: Callable[[int], PodSet], pods: int, *others: PodSet) -> Proble
     [
         pytest.param(lambda n: gang(n, 100 + n), id="gangs"),
         pytest.param(lambda n: gang(n, 10**6 + n), id="gangs that fit nowhere"),
+        pytest.param(lambda n: gang(n, 5000 + n, pods=40), id="gangs of which each pod takes a node"),
         pytest.param(lambda n: wishing(n, 100 + n), id="wishes"),
         pytest.param(lambda n: wishing(n, 100 + n, f"k{n}"), id="wishes over keys that no node has"),
         pytest.param(left_out_beside_a_spread, id="pods that are left out where others are spread"),
