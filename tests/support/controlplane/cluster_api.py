@@ -87,11 +87,26 @@ def install(admin: Api, found: list[Document]) -> None:
 
 
 def remove(admin: Api, found: list[Document]) -> None:
-    """Gone when this returns, with all objects."""
+    """Gone when this returns, with all objects, also those whose finalizers a process that has been stopped would have
+    removed: otherwise every later test fails that wants these definitions."""
     names = {each["metadata"]["name"] for each in found}
+    for definition in found:
+        _let_go(admin, definition)
     for name in names:
         admin.delete(f"{CRDS}/{name}")
     wait_for(lambda: not names & {each["metadata"]["name"] for each in admin.items(CRDS)}, "they are gone")
+
+
+def _let_go(admin: Api, definition: Document) -> None:
+    """Remove the finalizers of all objects of a kind."""
+    spec = definition["spec"]
+    served = next(each["name"] for each in reversed(spec["versions"]) if each.get("served", True))
+    path, plural = f"/apis/{spec['group']}/{served}", spec["names"]["plural"]
+    for each in admin.items(f"{path}/{plural}"):
+        name, namespace = each["metadata"]["name"], each["metadata"].get("namespace")
+        if each["metadata"].get("finalizers"):
+            place = f"{path}/namespaces/{namespace}/{plural}" if namespace else f"{path}/{plural}"
+            admin.merge(f"{place}/{name}", {"metadata": {"finalizers": None}})
 
 
 class ClusterApiCore:
