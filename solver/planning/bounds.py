@@ -43,7 +43,7 @@ _MOST_LATE = 3
 """Bounds of costs, and of other stages, once time is up."""
 
 
-class _Allowance:
+class _BoundingWork:
     """How many bounds may be asked of a relaxation: there is a stage for each priority, and each takes longer than the
     one before."""
 
@@ -148,7 +148,7 @@ def bounds_of(
     """Return bounds that hold for the problem itself, whatever the pool: what no plan can avoid, and a relaxation's
     where there is one and time; never above what is reached. The last stages (`breaks_ties`) are not reported, so they
     get no bound from a relaxation."""
-    allowance = _Allowance(reduced, out_of_time)
+    work = _BoundingWork(reduced, out_of_time)
     bounds = {stage: unavoidable_value(stage, reduced) for stage in order}
     fixed: dict[ObjectiveStage, int] = {}
     everything = all(reached[s] == bounds[s] for s in order if s.goal is not Goal.COST and not breaks_ties(s))
@@ -156,7 +156,7 @@ def bounds_of(
         if stage.goal is Goal.COST and everything and least_cost_micros:
             bounds[stage] = rounded_up(least_cost_micros, step_of(stage, reduced))
         elif bounding and reached[stage] > bounds[stage] and not breaks_ties(stage):
-            found = bounding(stage, fixed) if allowance.permits(stage, len(fixed)) else None
+            found = bounding(stage, fixed) if work.permits(stage, len(fixed)) else None
             if found is not None:
                 bounds[stage] = max(bounds[stage], rounded_up(found, step_of(stage, reduced)))
         fixed[stage] = reached[stage]

@@ -59,7 +59,7 @@ class GangPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Supply:
+class GangSupply:
     """Equal nodes: `most` new ones of a group, or as many that stand."""
 
     site: Site
@@ -193,7 +193,7 @@ class GangDomains:
         }
 
     @cached_property
-    def supplies(self) -> Sequence[Supply]:
+    def supplies(self) -> Sequence[GangSupply]:
         """Where the gangs' pods could run."""
         problem = self.problem
         sets = sorted(self.pod_sets)
@@ -209,7 +209,7 @@ class GangDomains:
                 known[seen] = frozenset(number for number, ok in zip(sets, fine, strict=True) if ok)
             return known[seen]
 
-        found: list[Supply] = []
+        found: list[GangSupply] = []
         for index, group in enumerate(problem.node_groups if sets else ()):
             site = self._site(group.labels)
             most = group.max_size - group.target_size
@@ -217,14 +217,14 @@ class GangDomains:
                 node = new_node(group, problem.daemon_sets)
                 who = takes(group.labels, group.taints, "")
                 if who:
-                    found.append(Supply(site, node.free, node.devices, most, who, index, _unknown(group)))
-        alike: dict[object, tuple[Supply, list[str]]] = {}
+                    found.append(GangSupply(site, node.free, node.devices, most, who, index, _unknown(group)))
+        alike: dict[object, tuple[GangSupply, list[str]]] = {}
         for node, names in self._standing if sets else ():
             who = takes(node.labels, node.taints, node.name)
             if who:
                 site, free = self._site(node.labels), self._free(node)
                 key = site, tuple(sorted(free.items())), node.devices, who
-                one = Supply(site, free, node.devices, 1, who, None)
+                one = GangSupply(site, free, node.devices, 1, who, None)
                 alike.setdefault(key, (one, []))[1].extend(names)
         return [*found, *(replace(one, most=len(names), names=tuple(names)) for one, names in alike.values())]
 
@@ -332,8 +332,8 @@ class GangDomains:
         return {name: min(total[name], standing[name] + most * largest[name], _PLENTY) for name in self._resources}
 
     @cached_property
-    def _of_domain(self) -> Mapping[tuple[str, str], Sequence[Supply]]:
-        found: defaultdict[tuple[str, str], list[Supply]] = defaultdict(list)
+    def _of_domain(self) -> Mapping[tuple[str, str], Sequence[GangSupply]]:
+        found: defaultdict[tuple[str, str], list[GangSupply]] = defaultdict(list)
         for each in self.supplies:
             for key, value in zip(self.keys, each.site, strict=True):
                 if value is not None:
@@ -428,7 +428,7 @@ def _unknown(group: NodeGroup) -> frozenset[str]:
     return frozenset(group.new_domains.keys if group.new_domains is not None else ())
 
 
-def _pods_per_node(spec: PodSpec, supply: Supply) -> int:
+def _pods_per_node(spec: PodSpec, supply: GangSupply) -> int:
     """Return how many such pods a node takes at most."""
     if spec.host_ports or any(
         term.topology_key == HOSTNAME and selects(term.selector, spec.namespace, dict(spec.labels))

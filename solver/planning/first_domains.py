@@ -14,7 +14,7 @@ from solver.model import PODS
 from solver.model.budget import RunningBudget
 from solver.model.capacity import remaining
 from solver.model.domains import DomainTerm
-from solver.planning.domain_supply import Domains, GangDomains, GangPart, Supply
+from solver.planning.domain_supply import Domains, GangDomains, GangPart, GangSupply
 from solver.reduction.reduced import price_micros
 
 _MOST_TRIED = 24
@@ -38,7 +38,7 @@ class PackedNode:
 class _Filled:
     """A supply, and its nodes that have pods."""
 
-    supply: Supply
+    supply: GangSupply
     price_micros: int
     weight: int
     counted: Sequence[tuple[int, str, int]]
@@ -108,7 +108,7 @@ class FirstDomains:
         return [len(each.nodes) for each in self._filled]
 
     @property
-    def nodes(self) -> Sequence[tuple[Supply, Sequence[PackedNode]]]:
+    def nodes(self) -> Sequence[tuple[GangSupply, Sequence[PackedNode]]]:
         """Return the nodes of each supply that have pods."""
         return [(each.supply, each.nodes) for each in self._filled if each.nodes]
 
@@ -158,7 +158,7 @@ class FirstDomains:
         begun = sum(1 for users in self._users.values() if users)
         return [-self._pods[each] for each in self._priorities], [self._costs[each] for each in self._weights], begun
 
-    def _empty(self, supply: Supply) -> _Filled:
+    def _empty(self, supply: GangSupply) -> _Filled:
         if supply.group is None:
             return _Filled(supply, 0, 0, ())
         group = self._of.problem.node_groups[supply.group]
