@@ -63,6 +63,8 @@ def _trimmed(reduced: Reduced, claimed: Claims, values: Sequence[int]) -> list[i
     behind: dict[int, tuple[int, int]] = {variable: key for key, variable in claimed.units.items()}
     for terms, _, upper in claimed.linear.rows:
         over = 0 if upper is None else value_of(terms, values) - upper
+        if over <= 0:
+            continue
         mine = [(behind[v], c) for v, c in terms if v in behind and c > 0]
         for key, per_unit in sorted(mine, key=lambda each: _claim(pods[each[0][0]])):
             less = min(units.get(key, 0), -(-over // per_unit))
