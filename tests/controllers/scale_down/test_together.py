@@ -18,6 +18,7 @@ from solver.model import (
     Budget,
     Node,
     NodeGroup,
+    Plan,
     PodSet,
     PodSpec,
     Problem,
@@ -64,10 +65,22 @@ def nodes_of(world: Standing, room: Callable[[str], Mapping[str, str] | None]) -
     return tuple(found)
 
 
+def planned(pods: Collection[PodSpec], nodes: tuple[Node, ...]) -> Plan:
+    sets = tuple(PodSet(f"{number}", _required(each), 1) for number, each in enumerate(pods))
+    return solve(Problem(sets, nodes=nodes), BUDGET)
+
+
 def placed(pods: Collection[PodSpec], nodes: tuple[Node, ...]) -> int:
     """Return how many of them the planner places."""
-    sets = tuple(PodSet(f"{number}", _required(each), 1) for number, each in enumerate(pods))
-    return len(pods) - sum(each.count for each in solve(Problem(sets, nodes=nodes), BUDGET).unplaced)
+    return len(pods) - sum(each.count for each in planned(pods, nodes).unplaced)
+
+
+def placeable(pods: Collection[PodSpec], nodes: tuple[Node, ...]) -> int:
+    """Return how many of them may have a place: those that the planner places, and those that it leaves out though the
+    scheduler takes them in some orders, in others of which another pod gets stuck."""
+    plan = planned(pods, nodes)
+    left = sum(each.count for each in plan.unplaced)
+    return len(pods) - left + min(left, plan.certificate.unserved_unproven)
 
 
 def _required(spec: PodSpec) -> PodSpec:
@@ -122,7 +135,7 @@ def test_pods_with_constraints_may_all_go_together(
         displaced = [spec for name, pods in on.items() if decided[name] == MAY_GO for spec in pods]
         kept = nodes_of(world, lambda _: {})
         left = tuple(each for each, why in zip(kept, decided.values(), strict=True) if why)
-    assert placed([*displaced, *waiting], left) >= len(displaced) + had_room
+    assert placeable([*displaced, *waiting], left) >= len(displaced) + had_room
 
 
 FEW_PODS = tuple(tier(each.id, each.weight, each.price_usd_per_hour, resources={"pods": 4}) for each in TIERS)
