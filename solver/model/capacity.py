@@ -20,6 +20,16 @@ def remaining(limit: Limit) -> Resources:
     return {name: max(0, most - limit.used.get(name, 0)) for name, most in limit.maxima.items()}
 
 
+def taken_of_limits(group: NodeGroup, limits: Sequence[Limit]) -> Sequence[tuple[int, str, int]]:
+    """Return what one node of the group takes of limits: (number of the limit, resource, amount)."""
+    return [
+        (number, resource, amount)
+        for number, limit in enumerate(limits)
+        for resource, amount in limit.counted(group).items()
+        if amount and resource in limit.maxima
+    ]
+
+
 def most_nodes(group: NodeGroup, limits: Iterable[Limit]) -> int:
     """Return how many nodes the group may have in all: its maximum, or what one of the limits would allow of it
     alone."""

@@ -12,7 +12,7 @@ from random import Random
 
 from solver.model import PODS
 from solver.model.budget import RunningBudget
-from solver.model.capacity import remaining
+from solver.model.capacity import remaining, taken_of_limits
 from solver.model.domains import DomainTerm
 from solver.planning.domain_supply import Domains, GangDomains, GangPart, GangSupply
 from solver.reduction.reduced import price_micros
@@ -162,12 +162,7 @@ class FirstDomains:
         if supply.group is None:
             return _Filled(supply, 0, 0, ())
         group = self._of.problem.node_groups[supply.group]
-        counted = [
-            (number, name, amount)
-            for number, limit in enumerate(self._of.problem.limits)
-            for name, amount in limit.counted(group).items()
-            if amount and name in self._limits[number]
-        ]
+        counted = taken_of_limits(group, self._of.problem.limits)
         return _Filled(supply, price_micros(group), group.weight, counted)
 
     def _serve(self, gangs: Sequence[int]) -> None:

@@ -32,7 +32,7 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.allocation import allocate
-from solver.model.capacity import new_node, remaining, room_of, taken, unshared
+from solver.model.capacity import new_node, remaining, room_of, taken, taken_of_limits, unshared
 from solver.model.eligibility import required_terms, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
@@ -181,16 +181,8 @@ class _ChangedPlan:
 
     @cached_property
     def _counted(self) -> Mapping[str, Sequence[tuple[int, str, int]]]:
-        """Return what a node of each group takes of limits: (number of the limit, resource, amount)."""
-        return {
-            group.id: [
-                (number, resource, amount)
-                for number, limit in enumerate(self.problem.limits)
-                for resource, amount in limit.counted(group).items()
-                if amount and resource in limit.maxima
-            ]
-            for group in self.problem.node_groups
-        }
+        """Return what a node of each group takes of limits, as `taken_of_limits` has it."""
+        return {group.id: taken_of_limits(group, self.problem.limits) for group in self.problem.node_groups}
 
     def drop_stuck(self) -> Counter[int]:
         """Take out pods that no order gets to their places, or less important ones that are in their way, with their
