@@ -123,11 +123,11 @@ class FirstDomains:
             if budget.left_seconds() <= 0:
                 break
             budget.charge(_SECONDS_PER_ROUND)
-            served = list(self._served)
-            first = chance.choice(served)
-            values = chance.choice(list(self._served[first].domains.values()))
-            beside = sorted(of_domain[values])
-            moved = {first, *chance.sample(beside, min(len(beside), _MOST_MOVED // 2)), chance.choice(served)}
+            served, moved = list(self._served), set[int]()
+            for _ in range(2):
+                first = chance.choice(served)
+                beside = sorted(of_domain[chance.choice(list(self._served[first].domains.values()))])
+                moved |= {first, *chance.sample(beside, min(len(beside), chance.randint(0, _MOST_MOVED // 2)))}
             self._again(sorted(moved), chance, of_domain)
 
     def _again(self, moved: Sequence[int], chance: Random, of_domain: defaultdict[Domains, set[int]]) -> None:
