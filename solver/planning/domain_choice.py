@@ -278,8 +278,8 @@ class DomainModel:
 
     def choose(self, budget: RunningBudget, first: FirstDomains | None = None) -> ChosenDomains:
         """Return the best choice that is found, no worse than the first one; empty where there is none."""
+        stages = list(self.stages())  # first, since they have variables of their own
         best = None if first is None else self._solved_as(first, budget)
-        stages = list(self.stages())
         for number, stage in enumerate(stages):
             self.model.minimize(stage)
             solver = new_solver()
