@@ -178,8 +178,7 @@ class Master:
                 better, bound = self._solve(best, share, budget, found)
                 if self._whole:
                     bounds[stage] = max(floor, bound + unavoidable)
-                reached = None if better is None else self._values(better, stages)
-                if better is not None and reached is not None and reached[stage] <= values[stage]:
+                if better is not None and (reached := self._values(better, stages))[stage] <= values[stage]:
                     best, values = better, reached
                 self._model.clear_objective()  # type: ignore[no-untyped-call]
             held = held and values[stage] <= began[stage]

@@ -19,8 +19,8 @@ from solver.planning.write_plan import as_asked
 def packed_as_chosen(
     of: GangDomains, first: FirstDomains, before: Plan, rest: Callable[[Problem], Plan]
 ) -> Plan | None:
-    """Return the plan, with the classes of `before`, a plan of the same pods; `rest` plans those that get no domain.
-    None where pods only wish for a domain, or where there are to be spares."""
+    """Return the plan, with the classes of `before`, a plan of the same pods; `rest` plans those that ask for no
+    domain. None where pods only wish for a domain, or where there are to be spares."""
     if of.wishes or any(group.spares for group in of.problem.node_groups):
         return None
     problem = of.problem
