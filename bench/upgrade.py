@@ -59,9 +59,6 @@ SECTIONS: Mapping[str, Any] = {
     },
 }
 
-MARKS = ("Traceback", "failed unexpectedly", '"level": "error"', "cannot be read")
-"""What no log may have."""
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

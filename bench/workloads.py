@@ -14,10 +14,6 @@ from pathlib import Path
 
 from cagrpc.fleet.catalogue import embedded_catalogue
 from solver import (
-    DeviceAlternative,
-    DeviceClaim,
-    DeviceRequest,
-    Devices,
     Node,
     NodeGroup,
     NodeSelectorTerm,
@@ -155,27 +151,6 @@ def ca_binpacking() -> tuple[Problem, float]:
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 ZONE = "topology.kubernetes.io/zone"
-_ATTACHED = "attachable-volumes-csi-ebs.csi.aws.com"
-_GPU_CLASS = "gpu.example.com"
-
-
-def zonal_cluster() -> Problem:
-    """`large_cluster` with every group and node in one of three zones, the limit of volumes that most AWS instances
-    have, and their GPUs as devices too."""
-    plain = in_zones(large_cluster())
-    groups = (
-        replace(
-            group,
-            allocatable={**group.allocatable, _ATTACHED: 26},
-            devices=(Devices(gpus, frozenset({_GPU_CLASS})),) if (gpus := group.allocatable.get(GPU)) else (),
-        )
-        for group in plain.node_groups
-    )
-    nodes = [
-        replace(node, labels={**node.labels, ZONE: ZONES[i % 3]}, free={**node.free, _ATTACHED: 20})
-        for i, node in enumerate(plain.nodes)
-    ]
-    return replace(plain, node_groups=tuple(groups), nodes=tuple(nodes))
 
 
 def in_zones(problem: Problem) -> Problem:
@@ -212,32 +187,3 @@ def beside_nodes(problem: Problem, number: int, seed: int = 5) -> Problem:
         for i, g in enumerate(groups)
     )
     return replace(problem, nodes=tuple(nodes))
-
-
-def with_zones(problem: Problem, seed: int = 6) -> Problem:
-    """The problem with a node selector by zone on every twentieth pod set: groups that differ in their zone only are no
-    longer alike."""
-    rng = random.Random(seed)
-    sets = [
-        replace(s, spec=replace(s.spec, node_selector=((ZONE, rng.choice(ZONES)),))) if rng.random() < 1 / 20 else s
-        for s in problem.pod_sets
-    ]
-    return replace(problem, pod_sets=tuple(sets))
-
-
-def with_volumes_and_claims(problem: Problem, seed: int = 6) -> Problem:
-    """The problem with a tenth of the pod sets, of any shape, with a claim in place of their GPUs, or, where they ask
-    for none, with volumes, two thirds of which are bound to a zone."""
-    rng = random.Random(seed)
-    sets = [replace(s, spec=_stateful(s.spec, rng)) if rng.random() < 1 / 10 else s for s in problem.pod_sets]
-    return replace(problem, pod_sets=tuple(sets))
-
-
-def _stateful(stateless: PodSpec, rng: random.Random) -> PodSpec:
-    requests = dict(stateless.requests)
-    if gpus := requests.pop(GPU, 0):
-        claim = DeviceClaim((DeviceRequest("gpus", (DeviceAlternative(_GPU_CLASS, gpus),)),))
-        return replace(spec(requests), claims=(claim,))
-    zone = Requirement(ZONE, Operator.IN, (rng.choice(ZONES),))
-    terms = ((NodeSelectorTerm((zone,)),),) if rng.random() < 2 / 3 else ()
-    return replace(spec({**requests, _ATTACHED: rng.choice((1, 1, 2))}), node_terms=terms)
