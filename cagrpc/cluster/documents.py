@@ -399,7 +399,7 @@ class DocumentReader:
 
     def _check_node(self, document: ManifestDocument) -> None:
         here: Problems = []
-        if not node_of_document(document.body, "", here).allocatable and not here:
+        if not node_of_document(document.body, here).allocatable and not here:
             here.append("status.allocatable: missing; planning needs what pods may use of the node")
         self._report(document, here)
 

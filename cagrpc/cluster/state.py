@@ -18,7 +18,7 @@ from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.selectors import Matcher
 from cagrpc.fleet.model import ExpectedPod, PodKey
 from solver.model import Node, PodSet, PodSpec, Resources, RunningPods
-from solver.slack.model import Copies, Placement, PodCount
+from solver.slack.model import Copies, PodCount
 
 if TYPE_CHECKING:  # not needed to check a configuration
     from cagrpc.api.provisioning.objects import TemplatePod
@@ -244,9 +244,6 @@ class SlackSeen:
     mirrors: tuple[Copies, ...] = ()
     """What room is to be kept for, by workload, or pod without one: named `deployment/namespace/name`, sorted by that.
     Specs have all that the constraints of pods that wait can see."""
-    pause_pods: Placement = field(default_factory=dict)
-    """Where those are that the carrier `pods` has made and the scheduler has bound. They give way: neither is their
-    room taken from what is free, nor are they among any pods."""
     warnings: tuple[str, ...] = ()
     """Invalid slack annotations."""
 

@@ -166,7 +166,7 @@ class PlayedCluster(Controller):
         """Yield the nodes that pods may be bound to."""
         for path, each in list(self.api.objects.items()):
             if path.rpartition("/")[0] == NODES and not each["spec"].get("unschedulable") and _ready(each):
-                node = node_of_document(each, "", [])
+                node = node_of_document(each, [])
                 yield node.name, node
 
 

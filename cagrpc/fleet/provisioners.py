@@ -434,10 +434,10 @@ def _whole_allocatable(group: NodeGroup, of_provisioner: Resources) -> Resources
     return found
 
 
-def _listed(values: Iterable[str], most: int = 5) -> str:
+def _listed(values: Iterable[str]) -> str:
     shown = list(values)
-    rest = len(shown) - most
-    return ", ".join(shown[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(shown) - 5
+    return ", ".join(shown[:5]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _naturally(text: str) -> list[tuple[int, str]]:

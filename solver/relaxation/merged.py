@@ -109,8 +109,6 @@ class Fluid:
     """Per spec."""
     kinds: Ints
     """New kinds that the fractional plan uses; none where time ran out."""
-    opened: Floats
-    """Nodes of each of `kinds`."""
     placed: Floats
     """`kinds` x specs: pods."""
     prices: Floats
@@ -173,7 +171,7 @@ class MergedFluid:
         worth, unpaid = self._worth(prices, values), np.zeros(len(self._allowed))
         ratio = self._per_kind(self._ratio(worth, unpaid))
         bound = max(self._bound(values, worth, self._left_out(values, unpaid)), self._guessed(new))
-        best = Fluid(bound, values, np.zeros(0, np.int64), np.zeros(0), nothing, prices[:0], ratio)
+        best = Fluid(bound, values, np.zeros(0, np.int64), nothing, prices[:0], ratio)
         if not self._wanted.any():
             return best
         group = _renumbered(self._first_groups(preferred[0]))
@@ -490,7 +488,7 @@ class MergedFluid:
         total = np.bincount(group[live], self._wanted[live])
         share = np.where(live, self._wanted / np.maximum(total[group], 1.0), 0.0)
         placed = found.placed[used][:, group] * share
-        return Fluid(bound, values, kind[used], found.opened[used], placed, found.prices[used], self._per_kind(ratio))
+        return Fluid(bound, values, kind[used], placed, found.prices[used], self._per_kind(ratio))
 
 
 def _renumbered(group: Ints) -> Ints:

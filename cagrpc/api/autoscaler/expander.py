@@ -86,7 +86,6 @@ class Option:
 
     node_group: str
     node_count: int
-    debug: str = ""
     pods: tuple[Pod, ...] = ()
 
 
@@ -145,8 +144,7 @@ def decode(
             unreadable.append(str(error))
     known = with_visible_labels(pods)
     options = tuple(
-        Option(o.nodeGroupId, o.nodeCount, o.debug, tuple(known[each] for each in o.podBytes or o.pod))
-        for o in message.options
+        Option(o.nodeGroupId, o.nodeCount, tuple(known[each] for each in o.podBytes or o.pod)) for o in message.options
     )
     ignored = [pod.warning for pod in known.values() if pod.warning]
     return Request(

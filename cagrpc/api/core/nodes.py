@@ -3,7 +3,7 @@ that planning reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -128,11 +128,11 @@ def _quantities(resources: Resources) -> dict[str, str]:
     return {resource: format_quantity(resource, amount) for resource, amount in resources.items()}
 
 
-def node_of_document(document: Mapping[str, Any], path: str, problems: Problems) -> Node:
+def node_of_document(document: Mapping[str, Any], problems: Problems) -> Node:
     """Read a v1.Node in JSON shape, as if nothing ran there. A cordoned node has the unschedulable taint."""
-    metadata = mapping(document, "metadata", path, problems)
-    spec = mapping(document, "spec", path, problems)
-    status = mapping(document, "status", path, problems)
+    metadata = mapping(document, "metadata", "", problems)
+    spec = mapping(document, "spec", "", problems)
+    status = mapping(document, "status", "", problems)
     taints = _taints(spec, problems)
     if spec.get("unschedulable") and UNSCHEDULABLE not in taints:
         taints = (*taints, UNSCHEDULABLE)
@@ -154,16 +154,6 @@ def _taints(spec: Mapping[str, Any], problems: Problems) -> tuple[Taint, ...]:
             continue
         found.append(Taint(str(taint.get("key") or ""), effect, str(taint.get("value") or "")))
     return tuple(found)
-
-
-def free(allocatable: Resources, requests: Iterable[Resources]) -> Amounts:
-    """Return a node's allocatable resources less these requests, never below 0; each request takes one of its
-    `pods`."""
-    used: Amounts = {}
-    for pod in requests:
-        for resource, asked in (*pod.items(), (PODS, 1)):
-            used[resource] = used.get(resource, 0) + asked
-    return left(allocatable, used)
 
 
 def left(allocatable: Resources, used: Resources) -> Amounts:

@@ -169,7 +169,7 @@ class Sources:
             labels, annotations = strings(metadata, "labels"), strings(metadata, "annotations")
             spec = mapping(template, "spec")
         taken = {key: spec[key] for key in SPEC_FIELDS if spec.get(key) is not None}
-        infrastructure = source.infrastructure_template or self._referred(spec, "infrastructureRef", source)
+        infrastructure = source.infrastructure_template or self._referred(spec, source)
         bootstrap, secret = self._bootstrap(source, mapping(spec, "bootstrap"))
         return MachineTemplate(
             infrastructure=self._template(infrastructure),
@@ -180,10 +180,10 @@ class Sources:
             spec=taken,
         )
 
-    def _referred(self, spec: Mapping[str, Any], field_name: str, source: MachineSource) -> Reference:
-        written = spec.get(field_name)
+    def _referred(self, spec: Mapping[str, Any], source: MachineSource) -> Reference:
+        written = spec.get("infrastructureRef")
         if not isinstance(written, Mapping):
-            raise InvalidInput(f"{source}: has no {field_name}")
+            raise InvalidInput(f"{source}: has no infrastructureRef")
         found = reference(written)
         if not found.kind.endswith(TEMPLATE):
             raise InvalidInput(

@@ -290,7 +290,8 @@ class ClusterModel:
         return GangCount(pending, found.bound, found.held_back + to_come, min_count)
 
     def pause_pods(self) -> Placement:
-        """Return where the slack's pause pods are."""
+        """Return where the slack's pause pods are that the scheduler has bound. They give way: neither is their room
+        taken from what is free, nor are they among any pods."""
         with self._lock:
             return {} if self._slack is None else self._slack.pause_pods()
 

@@ -332,7 +332,7 @@ def read_node(data: bytes) -> ObservedNode:
     message = parse(kubernetes_pb2.Node, data)
     metadata = message.metadata
     document = message_to_dict(message)
-    node = node_of_document(document, "", [])
+    node = node_of_document(document, [])
     taints = tuple(taint for taint in node.taints if not is_of_starting(taint))
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in message.status.conditions)
     held_at = next((at for at, taint in enumerate(message.spec.taints) if taint.key == START_UP_TAINT), -1)

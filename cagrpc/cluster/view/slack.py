@@ -124,7 +124,7 @@ class SlackTable:
         mirrors = tuple(_mirror(each, each.pod, seen) for each in self._mirrors() if each.pod is not None)
         warnings = [f"{each.name}: {each.mark.warning}" for each in said if each.mark.warning]
         warnings += (f"{name}: is not mirrored: {BEYOND}" for name in self._beyond)
-        return SlackSeen(self._all_pods(), mirrors, self.pause_pods(), tuple(sorted(warnings)))
+        return SlackSeen(self._all_pods(), mirrors, tuple(sorted(warnings)))
 
     def _say(self, key: str, source: _Source | None) -> None:
         """Set a workload's slack annotations."""

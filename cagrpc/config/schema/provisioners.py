@@ -242,13 +242,13 @@ class NodeGroupFile(Form):
         return file
 
 
-def _tagged(value: Any, by_file: str, otherwise: str) -> str:
-    return by_file if isinstance(value, Mapping) and "file" in value else otherwise
+def _tagged(value: Any, otherwise: str) -> str:
+    return "<file>" if isinstance(value, Mapping) and "file" in value else otherwise
 
 
 NodeGroupEntry = Annotated[
     Annotated[NodeGroupFile, Tag("<file>")] | Annotated[NodeGroupForm, Tag("<group>")],
-    Discriminator(lambda value: _tagged(value, "<file>", "<group>")),
+    Discriminator(lambda value: _tagged(value, "<group>")),
 ]
 
 
@@ -307,7 +307,7 @@ class UnknownDocument(RootModel[dict[str, Any]]):
 
 def _provisioner_tag(value: Any) -> str:
     if not isinstance(value, Mapping) or not ("apiVersion" in value or "kind" in value):
-        return _tagged(value, "<file>", "<own>")
+        return _tagged(value, "<own>")
     match value.get("apiVersion"), value.get("kind"):
         case ((karpenter.V1 | karpenter.V1BETA1), "NodePool"):
             return "<nodepool>"

@@ -53,8 +53,8 @@ class UnreadableObjects(Generic[K]):
     def __len__(self) -> int:
         return len(self._now)
 
-    def add(self, key: K, error: Exception, name: object = None) -> None:
-        """Add an object, and log its error once. `name` replaces the key in the log."""
+    def add(self, key: K, error: Exception) -> None:
+        """Add an object, and log its error once."""
         if len(self._now) < _MOST_KNOWN:
             self._now.add(key)
         if key in self._logged:
@@ -65,8 +65,7 @@ class UnreadableObjects(Generic[K]):
             self._logged.add(key)
             reason = str(error) if isinstance(error, CagrpcError) else f"{type(error).__name__}: {error}"
             mistake = None if isinstance(error, CagrpcError) else error  # a defect of cagrpc: log its traceback
-            what = key if name is None else name
-            _log.warning("%s: %s is left out: %s", self._kind, what, reason[:_LONGEST_REASON], exc_info=mistake)
+            _log.warning("%s: %s is left out: %s", self._kind, key, reason[:_LONGEST_REASON], exc_info=mistake)
 
     def discard(self, key: K) -> None:
         """Remove an object that is readable again, or deleted."""

@@ -75,7 +75,7 @@ class TemplateGroups:
             return _unreadable(f"it has {len(template)} bytes, more than {LARGEST_TEMPLATE_BYTES}")
         problems: Problems = []
         try:
-            node = node_of_document(message_to_dict(parse(kubernetes_pb2.Node, template)), "", problems)
+            node = node_of_document(message_to_dict(parse(kubernetes_pb2.Node, template)), problems)
         except InvalidInput as error:
             return _unreadable(str(error))
         if not problems and not node.allocatable.get(CPU):

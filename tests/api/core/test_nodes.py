@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cagrpc.api.core.nodes import UNSCHEDULABLE, ZONES_OF_DRIVERS, free, node_document, node_of_document, template
+from cagrpc.api.core.nodes import UNSCHEDULABLE, ZONES_OF_DRIVERS, left, node_document, node_of_document, template
 from cagrpc.api.encoding.messages import known_to_message, message_to_dict
 from cagrpc.api.gen import kubernetes_pb2
 from solver.model import NodeGroup, Taint, TaintEffect
@@ -81,14 +81,14 @@ def test_what_a_template_says_is_read_back(
     allocatable: dict[str, int], labels: dict[str, str], taints: list[Taint]
 ) -> None:
     data = template(NodeGroup("g", {"pods": 10, **allocatable}, 1.0, labels, tuple(taints)))
-    node = node_of_document(message_to_dict(kubernetes_pb2.Node.FromString(data)), "", [])
+    node = node_of_document(message_to_dict(kubernetes_pb2.Node.FromString(data)), [])
     assert node.allocatable == {"pods": 10, **allocatable}
     assert node.taints == tuple(taints)
     assert labels.items() <= node.labels.items()
 
 
 def test_a_cordoned_node_carries_the_taint_that_says_so() -> None:
-    assert node_of_document({"spec": {"unschedulable": True}}, "", []).taints == (UNSCHEDULABLE,)
+    assert node_of_document({"spec": {"unschedulable": True}}, []).taints == (UNSCHEDULABLE,)
 
 
 def test_what_is_wrong_with_a_node_is_told_with_its_path() -> None:
@@ -98,7 +98,7 @@ def test_what_is_wrong_with_a_node_is_told_with_its_path() -> None:
         "spec": {"taints": [{"key": "k", "effect": "Never"}]},
         "status": {"allocatable": {"cpu": "-1"}},
     }
-    node_of_document(document, "", problems)
+    node_of_document(document, problems)
     assert problems[0].startswith("metadata.labels.a: expected text") or "metadata.labels.a: expected text" in str(
         problems
     )
@@ -106,11 +106,11 @@ def test_what_is_wrong_with_a_node_is_told_with_its_path() -> None:
     assert any(p.startswith('status.allocatable.cpu: "-1" is negative') for p in problems)
 
 
-def test_free_is_what_pods_leave_and_never_below_nothing() -> None:
-    assert free({"cpu": 1000, "pods": 3}, [{"cpu": 300}, {"cpu": 900, "gpu": 1}]) == {"cpu": 0, "pods": 1, "gpu": 0}
+def test_what_is_left_is_never_below_nothing() -> None:
+    assert left({"cpu": 1000, "pods": 3}, {"cpu": 1200, "gpu": 1, "pods": 2}) == {"cpu": 0, "pods": 1, "gpu": 0}
 
 
 @pytest.mark.parametrize("amount", [0, 1, 999, 1000, 2**40])
 def test_offers_are_rounded_down(amount: int) -> None:
     document = {"status": {"allocatable": {"cpu": f"{amount}.9m"}}}
-    assert node_of_document(document, "", []).allocatable == {"cpu": amount}
+    assert node_of_document(document, []).allocatable == {"cpu": amount}
