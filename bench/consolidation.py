@@ -11,12 +11,12 @@ import argparse
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bench.measure import timed
 from solver import (
     Budget,
-    ConsolidationPlan,
     ConsolidationProblem,
     Limit,
     Node,
@@ -231,12 +231,6 @@ CASES: dict[str, Case] = {
 }
 
 
-def _measured(plan: Callable[[], ConsolidationPlan]) -> tuple[ConsolidationPlan, float, float]:
-    wall, cpu = time.perf_counter(), time.process_time()
-    found = plan()
-    return found, time.perf_counter() - wall, time.process_time() - cpu
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all of them where none is named")
@@ -247,7 +241,7 @@ def main() -> None:
     for name in options.cases or CASES:
         problem = CASES[name].problem()
         budget = Budget(options.seconds, workers=2)
-        plan, wall, cpu = _measured(lambda problem=problem, budget=budget: consolidate(problem, budget))  # type: ignore[misc]
+        plan, wall, cpu = timed(lambda problem=problem, budget=budget: consolidate(problem, budget))  # type: ignore[misc]
         pods = sum(each.count for standing in problem.nodes for each in standing.pods)
         opened = sum(each.delta for step in plan.steps for each in step.plan.increments)
         proven = plan.proven_saving_usd_per_hour

@@ -31,7 +31,7 @@ from bench.workloads import with_tainted_gpus
 from cagrpc.controllers.episodes.log import KeptEpisode, read
 from cagrpc.controllers.episodes.model import RecordedState
 from solver import PodSet, Problem
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantities
 from solver.planning.warm_up import warm_up
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.kubelets import kubelets
@@ -177,7 +177,7 @@ def rebuilt(plane: ControlPlane, directory: Path, name: str, state: RecordedStat
 
 
 def stands(cluster: Cluster, name: str, free: Mapping[str, int]) -> None:
-    amounts = {resource: format_quantity(resource, amount) for resource, amount in free.items()}
+    amounts = format_quantities(free.items())
     cluster.create_node(name, amounts, labels={"own": "true"})
 
 

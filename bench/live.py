@@ -46,7 +46,7 @@ from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.kube.informer.informers import Informer
 from cagrpc.kube.informer.resource import Resource
 from solver import Budget, NodeGroup, Plan, PodSet, Problem, solve
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantities
 from solver.planning.warm_up import warm_up
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.live import Live, group
@@ -406,7 +406,7 @@ def create(cluster: Cluster, pod_sets: Sequence[PodSet], case: Case) -> None:
     for wave in range(waves):
         began = time.monotonic()
         for pods in pod_sets[wave::waves]:
-            requests = quantities(pods)
+            requests = format_quantities(pods.spec.requests)
             cluster.create_deployment(pods.name, pods.count, requests, tolerations=tolerations(requests))
         if wave + 1 < waves:
             time.sleep(max(0.0, began + case.apart_seconds - time.monotonic()))
@@ -420,12 +420,8 @@ def create_bare(cluster: Cluster, pod_sets: Sequence[PodSet]) -> None:
     began = time.monotonic()
     for position, (_, index) in enumerate(sorted(shares)):
         time.sleep(max(0.0, began + position / PODS_A_SECOND - time.monotonic()))
-        requests = quantities(pod_sets[index])
+        requests = format_quantities(pod_sets[index].spec.requests)
         cluster.create_pod(f"{pod_sets[index].name}-{position}", requests, tolerations=tolerations(requests))
-
-
-def quantities(pods: PodSet) -> dict[str, str]:
-    return {name: format_quantity(name, amount) for name, amount in pods.spec.requests}
 
 
 def tolerations(requests: Mapping[str, str]) -> list[dict[str, str]]:

@@ -98,7 +98,7 @@ def _budget(run: Run) -> Budget:
 
 
 def _solved(case: Case, problem: Problem, run: Run) -> Result:
-    plan, seconds, cpu_seconds = _timed(lambda: solve(problem, _budget(run)))
+    plan, seconds, cpu_seconds = timed(lambda: solve(problem, _budget(run)))
     certificate = plan.certificate
     return Result(
         case.name,
@@ -130,7 +130,7 @@ def cost_gap(certificate: Certificate) -> float:
 
 def _finish(case: Case, problem: Problem, result: Result) -> Result:
     """With the baseline, which is run last: its memory is not the planner's."""
-    packing, seconds, _ = _timed(lambda: first_fit_decreasing(problem))
+    packing, seconds, _ = timed(lambda: first_fit_decreasing(problem))
     comparable = packing.unplaced == result.unplaced and result.cost_usd_per_hour > 0
     return replace(
         result,
@@ -140,7 +140,8 @@ def _finish(case: Case, problem: Problem, result: Result) -> Result:
     )
 
 
-def _timed(work: Callable[[], _T]) -> tuple[_T, float, float]:
+def timed(work: Callable[[], _T]) -> tuple[_T, float, float]:
+    """Return what the work returns, its wall time and its CPU time."""
     wall, cpu = time.perf_counter(), time.process_time()
     done = work()
     return done, time.perf_counter() - wall, time.process_time() - cpu

@@ -38,7 +38,7 @@ from bench.real_cluster import control_plane, real_autoscaler, served
 from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, spec, with_tainted_gpus
 from solver import NodeGroup, Plan, PodSet, Problem, solve
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantities
 from solver.planning.warm_up import warm_up
 from tests.support.controlplane.cluster import NODES
 from tests.support.controlplane.kubelets import kubelets
@@ -218,7 +218,7 @@ def demand(live: Live, load: Load) -> None:
         create(live.cluster, load.problem.pod_sets, _CASE)
         return
     for pods in load.problem.pod_sets:
-        requests = {name: format_quantity(name, amount) for name, amount in pods.spec.requests}
+        requests = format_quantities(pods.spec.requests)
         least = {"cagrpc.io/gang-min-count": str(pods.count)}
         metadata = {"labels": dict(load.labels), "annotations": least}
         live.cluster.create_deployment(pods.name, pods.count, requests, metadata=metadata)
@@ -275,7 +275,7 @@ def templates(load: Load) -> list[dict[str, Any]]:
 
 
 def template(group: NodeGroup, *more_taints: Mapping[str, str]) -> dict[str, Any]:
-    amounts = {name: format_quantity(name, amount) for name, amount in group.allocatable.items()}
+    amounts = format_quantities(group.allocatable.items())
     labels = {
         "pool": group.id,
         "own": "true",

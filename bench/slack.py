@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import random
 import sys
-import time
-from collections.abc import Callable
 from statistics import median
-from typing import TypeVar
 
+from bench.measure import timed
 from solver import HOSTNAME, Node, Operator, PodAffinityTerm, PodSelector, PodSpec, Requirement, RunningPods
 from solver.slack.amount import wanted
 from solver.slack.model import Copies, NodeShape, Placement, PodCount, SlackShape, SlackTarget
@@ -27,7 +25,6 @@ CLASSES = 3_000
 MOST_LOOP_SECONDS = 0.5
 _GIB = 2**30
 _SIZES = ((4_000, 16), (8_000, 32), (16_000, 64))
-_T = TypeVar("_T")
 
 
 class Cluster:
@@ -107,10 +104,10 @@ def main(loops: int) -> None:
     counting, settling, anew, moved, moved_anew = [], [], [], [], []
     for loop in range(loops + 1):
         pods, nodes = cluster.pods(), cluster.shapes()
-        seconds, found = _timed(lambda: wanted(target, nodes, pods, shapes))  # noqa: B023 - called at once
+        found, _, seconds = timed(lambda: wanted(target, nodes, pods, shapes))  # noqa: B023 - called at once
         shapes = found.shapes
-        settle_seconds, settled = _timed(lambda: settle(shapes, cluster.nodes, before))  # noqa: B023
-        anew_seconds, fresh = _timed(lambda: settle(shapes, cluster.nodes, {}))  # noqa: B023
+        settled, _, settle_seconds = timed(lambda: settle(shapes, cluster.nodes, before))  # noqa: B023
+        fresh, _, anew_seconds = timed(lambda: settle(shapes, cluster.nodes, {}))  # noqa: B023
         if loop:
             counting.append(seconds)
             settling.append(settle_seconds)
@@ -131,12 +128,6 @@ def main(loops: int) -> None:
     print(f"{'placeholders that come to a node in a loop':<44} {median(moved):>8.0f} of {placeholders:,}")
     print(f"{'the same, all placed anew':<44} {median(moved_anew):>8.0f}")
     print(f"{'all placed anew / settled, moves':<44} {median(moved_anew) / max(1, median(moved)):>8.1f} x")
-
-
-def _timed(work: Callable[[], _T]) -> tuple[float, _T]:
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
 
 
 def _came(before: Placement, after: Placement) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from bench.hostile.cluster import REPLICA_SETS, FedCluster, node, pod, replica_set
+from bench.hostile.cluster import REPLICA_SETS, FedCluster, pod, replica_set
 from bench.hostile.meter import Meter
 from bench.hostile.reading import CLAIMS, DRIVER, SLICES, claim, unschedulable, with_devices
 from cagrpc.api.core import caps
@@ -17,6 +17,7 @@ from cagrpc.cluster.view.model import NODES
 from cagrpc.cluster.view.storage import CLAIMS as VOLUME_CLAIMS
 from cagrpc.cluster.view.storage import CLASSES as STORAGE_CLASSES
 from cagrpc.cluster.view.storage import VOLUMES
+from tests.support.controllers.cluster_objects import node
 
 _ROUNDS = 5
 _DEVICES_OF_A_SLICE = 128

@@ -15,6 +15,7 @@ from cagrpc.cluster.state import ClusterState, PendingPod
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.kube.client.envelopes import identity
 from cagrpc.runtime.clock import EpochSeconds, MonotonicSeconds
+from tests.support.controllers.cluster_objects import node
 
 REPLICA_SETS = "/apis/apps/v1/replicasets"
 _EPOCH_SECONDS = 10_000.0
@@ -77,16 +78,6 @@ def _raw(each: Object) -> Any:
 
 def _sent(each: Object) -> bytes:
     return each.SerializeToString() if isinstance(each, Message) else json.dumps(each).encode()
-
-
-def node(name: str) -> k8s.Node:
-    found = k8s.Node(spec=k8s.NodeSpec(providerID=f"id-{name}"))
-    found.metadata.name = name
-    found.metadata.labels["kubernetes.io/hostname"] = name
-    found.status.allocatable["cpu"].string = "8"
-    found.status.allocatable["pods"].string = "110"
-    found.status.conditions.add(type="Ready", status="True")
-    return found
 
 
 def pod(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from bench.hostile.cluster import FedCluster, node, pod
+from bench.hostile.cluster import FedCluster, pod
 from bench.hostile.meter import Meter
 from bench.hostile.reading import CLAIMS, DRIVER, SLICES, anti_affinity, claim, with_devices
 from cagrpc.api.gen import kubernetes_pb2 as k8s
 from cagrpc.cluster.view.model import NODES
 from solver import Budget, NodeGroup, Plan, Problem, explain, solve
 from solver.planning.warm_up import warm_up
+from tests.support.controllers.cluster_objects import node
 
 _BUDGET = Budget(2.0)
 _HOST, _ZONE, _MACHINE = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/machine"

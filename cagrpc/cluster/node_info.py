@@ -15,7 +15,7 @@ from cagrpc.fleet.model import PodKey
 from solver.model import Devices, Labels, Node, PodSpec, Resources, RunningPods, SharedVolume, Taint
 from solver.model.allocation import after_pods, allocate
 from solver.model.capacity import taken, unshared
-from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.model.eligibility import any_ports_collide, why_not_eligible
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class NodeInfo:
             *(each.spec for each in self._base.running),
             *(other for assumed in self._assumed.values() for other, _ in assumed),
         )
-        return any(ports_collide(one, other) for each in there for one in each.host_ports for other in spec.host_ports)
+        return any(any_ports_collide(each, spec) for each in there)
 
 
 def _without_debts(node: Node) -> Node:

@@ -16,10 +16,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from cagrpc import errors
+from cagrpc.api.encoding.json_documents import micro_timestamp
 from cagrpc.cluster.state import PodRef
 from cagrpc.kube.client.client import Client
 from cagrpc.output import printable
@@ -249,7 +249,7 @@ class EventRecorder(Controller):
         with self._lock:
             known = self._written.get(key)
         if known is not None and known.text == note.text:
-            series = {"count": known.count + 1, "lastObservedTime": _micro_time(now)}
+            series = {"count": known.count + 1, "lastObservedTime": micro_timestamp(now)}
             try:
                 self._client.patch(f"{path}/{known.name}", {"series": series})
                 self._cache(key, _Written(known.name, note.text, known.count + 1, now))
@@ -272,7 +272,7 @@ class EventRecorder(Controller):
                 "namespace": about.namespace or _CLUSTER_SCOPED_NAMESPACE,
                 **({"labels": note.labels} if note.labels else {}),
             },
-            "eventTime": _micro_time(now),
+            "eventTime": micro_timestamp(now),
             "type": "Warning" if note.warning else "Normal",
             "reason": note.reason,
             "action": self._source.action,
@@ -299,7 +299,3 @@ class EventRecorder(Controller):
 def _shortened(text: str) -> str:
     data = text.encode()
     return text if len(data) <= _LONGEST_NOTE else f"{data[: _LONGEST_NOTE - 3].decode(errors='ignore')}..."
-
-
-def _micro_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

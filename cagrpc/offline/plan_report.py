@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cagrpc.offline.plan_words import daemons_without_room, placements, requests_of, sentence_of_cost
+from cagrpc.offline.plan_words import daemons_without_room, placements, sentence_of_cost
 from cagrpc.offline.planning import Planned
 from solver import Explanation
 from solver.explanation.choices import difference_json, limited_json
@@ -14,6 +14,7 @@ from solver.explanation.kinds import advice, reason
 from solver.explanation.model import Constraint, ConstraintChange
 from solver.explanation.waiting import OTHERS, ways_of
 from solver.model import MayGetStuck, Relaxed
+from solver.model.quantities import format_quantities
 
 
 def as_json(planned: Planned) -> dict[str, Any]:
@@ -45,7 +46,12 @@ def as_json(planned: Planned) -> dict[str, Any]:
             for group in (planned.groups[increment.node_group],)
         ],
         "pod_classes": [
-            {"id": each.index, "count": each.count, "requests": requests_of(each), "example": each.example}
+            {
+                "id": each.index,
+                "count": each.count,
+                "requests": format_quantities(each.spec.requests),
+                "example": each.example,
+            }
             for each in plan.pod_classes
         ],
         "nodes": [

@@ -19,7 +19,7 @@ from solver.model import NodeGroup
 from solver.model.capacity import without_room
 from solver.model.money import DUST_USD_PER_HOUR, hourly, more_or_less
 from solver.model.plan import Status, at_least_words, proof_words
-from solver.model.quantities import format_quantity, pluralize
+from solver.model.quantities import format_quantities, format_quantity, pluralize
 
 _MOST_SETS = 10
 _MOST_NAMED = 2
@@ -188,13 +188,8 @@ def _print_sets(planned: Planned, out: Console, title: str, sets: Iterable[_Set]
 
 
 def _pods(pod_class: PodClass, count: int) -> str:
-    requests = ", ".join(f"{name} {quantity}" for name, quantity in requests_of(pod_class).items())
+    requests = ", ".join(f"{name} {quantity}" for name, quantity in format_quantities(pod_class.spec.requests).items())
     return f"{pluralize(count, 'pod')} like {pod_class.example}" + (f" ({requests})" if requests else "")
-
-
-def requests_of(pod_class: PodClass) -> dict[str, str]:
-    """Return the class's requests as Kubernetes quantities."""
-    return {resource: format_quantity(resource, amount) for resource, amount in pod_class.spec.requests}
 
 
 def placements(planned: Planned) -> list[dict[str, Any]]:
@@ -213,7 +208,7 @@ def placements(planned: Planned) -> list[dict[str, Any]]:
                 "id": each.index,
                 "example": each.example,
                 "count": each.count,
-                "requests": requests_of(each),
+                "requests": format_quantities(each.spec.requests),
                 "new_nodes": on_new,
                 "existing": {node.node: node.pods[each.index] for node in plan.existing if each.index in node.pods},
                 "unplaced": missing.count if missing else 0,

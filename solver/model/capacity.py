@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from solver.model.allocation import after_pods, allocate
 from solver.model.devices import DeviceAlternative, Devices
-from solver.model.eligibility import ports_collide, why_not_eligible
+from solver.model.eligibility import any_ports_collide, why_not_eligible
 from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods, SharedVolume
 from solver.model.plan import Plan, PodClass, Problem
 
@@ -90,7 +90,7 @@ def with_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> tuple[li
     rivals: list[tuple[list[PodSpec], dict[str, int]]] = []
     for spec in daemons:
         need = {**dict(spec.requests), PODS: 1}
-        mine = next((each for each in rivals if all(_collide(spec, other) for other in each[0])), ([], {}))
+        mine = next((each for each in rivals if all(any_ports_collide(spec, other) for other in each[0])), ([], {}))
         more = {name: max(0, amount - mine[1].get(name, 0)) for name, amount in need.items()}
         if all(free.get(name, 0) >= amount for name, amount in more.items()):
             free |= {name: free.get(name, 0) - amount for name, amount in more.items()}
@@ -100,10 +100,6 @@ def with_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> tuple[li
             mine[0].append(spec)
             mine[1].update({name: mine[1].get(name, 0) + amount for name, amount in more.items()})
     return there, free
-
-
-def _collide(one: PodSpec, other: PodSpec) -> bool:
-    return any(ports_collide(mine, its) for mine in one.host_ports for its in other.host_ports)
 
 
 def unshared(spec: PodSpec) -> tuple[tuple[str, int], ...]:

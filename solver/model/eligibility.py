@@ -115,6 +115,11 @@ def ports_collide(one: HostPort, other: HostPort) -> bool:
     return one.ip == other.ip or one.ip in EVERY_ADDRESS or other.ip in EVERY_ADDRESS
 
 
+def any_ports_collide(one: PodSpec, other: PodSpec) -> bool:
+    """Whether two pods of these specs cannot share a node for their host ports."""
+    return any(ports_collide(mine, its) for mine in one.host_ports for its in other.host_ports)
+
+
 _DECIMAL = re.compile("0|-?[1-9][0-9]*")
 """What apimachinery's IsDecimalInteger takes for an integer."""
 

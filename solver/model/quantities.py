@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -88,6 +88,10 @@ def format_quantity(resource: str, amount: int) -> str:
             if not rest:
                 return f"{whole}{suffix}"
     return str(amount)
+
+
+def format_quantities(amounts: Iterable[tuple[str, int]]) -> dict[str, str]:
+    return {resource: format_quantity(resource, amount) for resource, amount in amounts}
 
 
 def resource_words(resource: str) -> str:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from solver.model import HOSTNAME, PODS, DeviceClaim, Devices, Node, PodSpec
 from solver.model.allocation import after_pods, allocate
-from solver.model.eligibility import counts_domain, ports_collide
+from solver.model.eligibility import any_ports_collide, counts_domain
 from solver.reduction.node_columns import NodeColumns
 from solver.reduction.rows import Ints
 from solver.reduction.terms import Sort, Term, is_host, terms_of
@@ -75,8 +75,7 @@ class PlaceholderCoLocation:
             if term.sort is Sort.ANTI and any(term.counts(shape.spec) for shape in self._shapes.values())
         ]
         for name, counter in self._ports.items():
-            mine = self._shapes[name].spec.host_ports
-            if any(ports_collide(one, other) for one in mine for other in spec.host_ports):
+            if any_ports_collide(self._shapes[name].spec, spec):
                 found.append((HOSTNAME, counter))
         return found
 

@@ -276,11 +276,6 @@ class KueueWorld(World):
         (found,) = self.checks
         return found
 
-    def active(self, name: str = CHECK) -> Document | None:
-        """Return the condition `Active` of an AdmissionCheck."""
-        conditions = self.api.objects[self._check(name)].get("status", {}).get("conditions", ())
-        return next((each for each in conditions if each["type"] == wire.ACTIVE), None)
-
     @property
     def requests(self) -> dict[str, Document]:
         return self._there(REQUESTS)

@@ -11,7 +11,7 @@ from cagrpc.api.core.resources import Amounts, amounts
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings
 from cagrpc.errors import shown
 from solver.model import ATTACHABLE_VOLUMES, PODS, Node, NodeGroup, Resources, Taint, TaintEffect
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantities
 
 HOSTNAME = "kubernetes.io/hostname"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -97,8 +97,8 @@ def node_document(group: NodeGroup, name: str) -> dict[str, Any]:
         "metadata": {"name": name, "labels": labels},
         "spec": {"taints": [taint_document(taint) for taint in group.taints]},
         "status": {
-            "capacity": _quantities(capacity),
-            "allocatable": _quantities(allocatable),
+            "capacity": format_quantities(capacity.items()),
+            "allocatable": format_quantities(allocatable.items()),
             "conditions": [{"type": READY, "status": "True", "reason": "KubeletReady"}, *healthy],
             "nodeInfo": {"operatingSystem": labels[OS], "architecture": labels[ARCH]},
         },
@@ -122,10 +122,6 @@ def template(group: NodeGroup) -> bytes:
 def taint_document(taint: Taint) -> dict[str, str]:
     """Return a v1.Taint in JSON shape."""
     return {"key": taint.key, "value": taint.value, "effect": taint.effect.value}
-
-
-def _quantities(resources: Resources) -> dict[str, str]:
-    return {resource: format_quantity(resource, amount) for resource, amount in resources.items()}
 
 
 def node_of_document(document: Mapping[str, Any], problems: Problems) -> Node:

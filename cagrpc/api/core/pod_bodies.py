@@ -19,7 +19,7 @@ from solver.model import (
     Toleration,
     TopologySpread,
 )
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantities
 
 Body = dict[str, Any]
 
@@ -44,7 +44,7 @@ def pod_body(spec: PodSpec, image: str, namespace: str) -> Body:
 def _resources(spec: PodSpec) -> Body:
     """Return the requests, with equal limits where the API server requires them: extended resources and huge pages."""
     asked = without_attachments(dict(spec.requests))
-    requests = {name: format_quantity(name, amount) for name, amount in asked.items()}
+    requests = format_quantities(asked.items())
     limits = {name: text for name, text in requests.items() if "/" in name or name.startswith("hugepages-")}
     return {"requests": requests, **({"limits": limits} if limits else {})}
 

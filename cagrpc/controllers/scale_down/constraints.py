@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cagrpc.api.core.selectors import PodIdentity, SelectorsByLabel
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSpec, TopologySpread
-from solver.model.eligibility import ports_collide, selects
+from solver.model.eligibility import any_ports_collide, selects
 
 _UNLIMITED = 10**9
 """More pods than any node has room for."""
@@ -91,7 +91,7 @@ def keep_apart(one: PodSpec, other: PodSpec) -> bool:
     return (
         any(term.topology_key == HOSTNAME and _selects(term, other) for term in one.pod_anti_affinity)
         or any(term.topology_key == HOSTNAME and _selects(term, one) for term in other.pod_anti_affinity)
-        or _ports_collide(one, other)
+        or any_ports_collide(one, other)
     )
 
 
@@ -99,10 +99,6 @@ def _over_hosts(spec: PodSpec) -> Iterator[TopologySpread]:
     for each in spec.topology_spread:
         if each.topology_key == HOSTNAME and each.is_required:
             yield each
-
-
-def _ports_collide(one: PodSpec, other: PodSpec) -> bool:
-    return any(ports_collide(mine, theirs) for mine in one.host_ports for theirs in other.host_ports)
 
 
 def _counted(spread: TopologySpread, carrier: PodSpec, pods: Iterable[tuple[PodSpec, int]]) -> int:
@@ -162,7 +158,7 @@ class Relevance:
         return False
 
     def _takes_port(self, spec: PodSpec) -> bool:
-        return bool(spec.host_ports) and any(_ports_collide(spec, other) for other in self._specs)
+        return bool(spec.host_ports) and any(any_ports_collide(spec, other) for other in self._specs)
 
 
 def _label_of_all(selector: PodSelector) -> tuple[str, str] | None:

@@ -18,7 +18,7 @@ from cagrpc.kube.client.client import Client
 from cagrpc.kube.journal.objects import pack, unpack
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.metrics import gauges
-from solver.model.quantities import format_quantity
+from solver.model.quantities import format_quantities
 from solver.slack.model import Placement
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def as_json(state: SlackState, carrier: str, problem: str = "") -> Mapping[str, 
                 "name": shape.name,
                 "target": target_of(shape.name),
                 "why": shape.why,
-                "requests": {name: format_quantity(name, amount) for name, amount in shape.spec.requests},
+                "requests": format_quantities(shape.spec.requests),
                 "wanted": shape.count,
                 "held": sum(state.placement.get(shape.name, {}).values()),
                 "pushed_out": state.pushed_out.get(shape.name, 0),

@@ -55,6 +55,7 @@ from tests.support.api_server import ApiServer
 from tests.support.clocks import any_clock
 from tests.support.controllers.cluster_objects import apart, node, pod, spread
 from tests.support.fleet import FleetHarness, group
+from tests.support.scripted_api import enveloped
 
 _DEFAULT_SCHEDULER = frozenset({"default-scheduler"})
 
@@ -274,9 +275,9 @@ def _of_autoscaler() -> Iterator[Decoder]:
 def _envelopes() -> Iterator[Decoder]:
     raw = _PODS[0].SerializeToString()
     listed = api_pb2.List(metadata={"resourceVersion": "1"}, items=[raw])
-    change = api_pb2.WatchEvent(type="ADDED", object={"raw": _enveloped(raw)})
+    change = api_pb2.WatchEvent(type="ADDED", object={"raw": enveloped(raw)})
     in_json = {"metadata": {"resourceVersion": "1"}, "items": [_REQUEST]}
-    yield Decoder("a list", lambda data: page(Encoding.PROTOBUF, _enveloped(data)), (listed,))
+    yield Decoder("a list", lambda data: page(Encoding.PROTOBUF, enveloped(data)), (listed,))
     yield Decoder("a list in JSON", lambda data: page(Encoding.JSON, data), (in_json,))
     yield Decoder("a change", lambda data: event(Encoding.PROTOBUF, data), (change,))
     yield Decoder("a change in JSON", lambda data: event(Encoding.JSON, data), ({"type": "ADDED", "object": _REQUEST},))
@@ -285,10 +286,6 @@ def _envelopes() -> Iterator[Decoder]:
     yield Decoder("a watch", _watch(Encoding.PROTOBUF), (prefixed,))
     yield Decoder("a watch in JSON", _watch(Encoding.JSON), (line,))
     yield Decoder("a refusal", status_of, ({"code": 409, "message": "x", "details": {"retryAfterSeconds": 1}},))
-
-
-def _enveloped(raw: bytes) -> bytes:
-    return b"k8s\x00" + api_pb2.Unknown(raw=raw).SerializeToString()
 
 
 def _watch(encoding: Encoding) -> Callable[[bytes], object]:

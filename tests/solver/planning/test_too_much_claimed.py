@@ -17,7 +17,7 @@ from solver.verify import devices as checked
 from solver.verify.check import faults_of
 from tests.support.examples import examples
 from tests.support.solver.device_strategies import device_problems, usual_problems
-from tests.support.solver.hostile import HONEST, HOSTILE
+from tests.support.solver.hostile import HONEST, HOSTILE, left_out
 from tests.support.solver.hostile_claims import (
     BLOCK,
     MADE,
@@ -41,12 +41,6 @@ def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small problems, too, have too much."""
     monkeypatch.setattr(work, "MOST_STEPS", FEW_STEPS)
     monkeypatch.setattr(checked, "_MOST_WAYS", FEW_WAYS)
-
-
-def left_out(plan: Plan, namespace: str, *, why: str = "") -> int:
-    classes = plan.pod_classes
-    mine = (each for each in plan.unplaced if classes[each.pod_class].spec.namespace == namespace)
-    return sum(each.count for each in mine if not why or each.reasons == (why,))
 
 
 def most_steps(asked: AskedClaims) -> int:

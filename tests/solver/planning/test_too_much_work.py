@@ -26,7 +26,7 @@ from solver.reduction import work
 from solver.reduction.reduce import reduce
 from solver.verify.check import faults_of
 from tests.support.examples import examples
-from tests.support.solver.hostile import HONEST, HOSTILE, MADE, Asked, hostile, hostile_problem
+from tests.support.solver.hostile import HONEST, HOSTILE, MADE, Asked, hostile, hostile_problem, left_out
 from tests.support.solver.problems import group, node, spec, wants
 from tests.support.steps import steps
 
@@ -41,12 +41,6 @@ PER_STEP, PER_CONSTRAINT = 50, 600
 def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small problems, too, have too much."""
     monkeypatch.setattr(work, "MOST_STEPS", FEW_STEPS)
-
-
-def left_out(plan: Plan, namespace: str, *, why: str = "") -> int:
-    classes = plan.pod_classes
-    mine = (each for each in plan.unplaced if classes[each.pod_class].spec.namespace == namespace)
-    return sum(each.count for each in mine if not why or each.reasons == (why,))
 
 
 def told_steps(work_to_do: Callable[[], Plan]) -> tuple[int, Plan]:

@@ -9,7 +9,7 @@ with an increment of three nodes and three pods for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from copy import deepcopy
@@ -17,7 +17,7 @@ from typing import Any
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.cluster.shortages import Shortages
-from cagrpc.cluster.state import ClusterState, PendingPod
+from cagrpc.cluster.state import ClusterState
 from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.controllers.assume_cache.cache import AssumeCache
 from cagrpc.controllers.placement.controller import PlacementController
@@ -60,9 +60,6 @@ class FedView:
     def held_nodes(self) -> Mapping[str, str]:
         self._check()
         return self._model.held_nodes()
-
-    def pending(self, uids: Iterable[str]) -> dict[str, PendingPod]:
-        return self._model.pending(uids)
 
     def sync(self) -> None:
         while self._cluster.unseen:

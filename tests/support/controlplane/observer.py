@@ -79,7 +79,6 @@ class _Noted:
 @dataclass(frozen=True, slots=True)
 class Eviction:
     at_seconds: float
-    app: str
     node: str
 
 
@@ -263,7 +262,7 @@ class _Replay:
             if pod.evicted and pod.uid not in self._evicted:
                 self._evicted.add(pod.uid)
                 self._evicted_since_step = True
-                history.evictions.append(Eviction(at_seconds, pod.app, pod.node))
+                history.evictions.append(Eviction(at_seconds, pod.node))
         app = pod.app if pod is not None else before.app if before is not None else ""
         if at_seconds and history.healthy[app] < self._least.get(app, 0):
             self._violated(

@@ -37,7 +37,6 @@ class PodProcess:
     """One pod, and its process."""
 
     pod: dict[str, Any]
-    root: Path
     process: Process
     log_file: Path
     state: Path
@@ -197,7 +196,7 @@ class Pods:
         command = [sys.executable, "-m", "tests.support.controlplane.in_pod", str(root), *arguments]
         log = root / "log"
         process = Process(command, log, environment)
-        return PodProcess(pod, root, process, log, root / "var" / "lib" / "cagrpc")
+        return PodProcess(pod, process, log, root / "var" / "lib" / "cagrpc")
 
     def _fill(self, pod: dict[str, Any], root: Path, path: str, volume: dict[str, Any]) -> None:
         """With what the kubelet would mount there."""

@@ -62,10 +62,6 @@ class ClusterRequests:
         nodes = self.admin.items("/api/v1/nodes", labelSelector=self.details(name)["nodeSelector"])
         return sorted(node["metadata"]["name"] for node in nodes)
 
-    def events(self, reason: str) -> list[str]:
-        found = self.admin.items(self.cluster.path("events", api="apis/events.k8s.io/v1"))
-        return [event["note"] for event in found if event["reason"] == reason]
-
     def close(self) -> None:
         """The CRDs are gone when this returns, with all objects."""
         remove_crds(self.admin, FILE)

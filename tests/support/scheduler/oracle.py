@@ -47,10 +47,6 @@ class Oracle:
             for given in allocations:
                 yield _State(state.placed | {(pod, node.name)}, bound, given)
 
-    def feasible(self, pod: str) -> set[str]:
-        """Return the nodes that the scheduler finds feasible for one of the waiting pods, with none of the others."""
-        return {node for node in self.machines if self._after(pod, node, self.start)}
-
     def refuses(self, assignment: Mapping[str, str]) -> str:
         """Return how a pod cannot be bound where it is to go, though others have been bound before it; empty where that
         cannot happen."""

@@ -14,7 +14,7 @@ from cagrpc.cluster.documents import DocumentReader
 from cagrpc.config.files import load_devices, load_provisioners
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.offline.inputs import problem_of, read_files
-from solver import Budget, Plan, Problem, solve
+from solver import Budget, Plan, solve
 from tests.support.scheduler.cluster import World
 
 _BUDGET = Budget(deterministic_seconds=10.0)
@@ -23,7 +23,6 @@ _MOST_WAYS = 24
 
 @dataclass(frozen=True)
 class Planned:
-    problem: Problem
     plan: Plan
     pods: Mapping[int, list[str]]
     """By class: the pods that no plan tells apart."""
@@ -78,4 +77,4 @@ def planned(world: World, directory: Path) -> Planned:
     numbers = {each.spec: each.index for each in plan.pod_classes}
     for each in found.state.waiting:
         pods[numbers[found.state.devices.left_out(each.pod_set.spec)]] += (pod.name for pod in each.pods)
-    return Planned(problem, plan, pods)
+    return Planned(plan, pods)

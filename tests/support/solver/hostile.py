@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from solver import NodeGroup, PodSet, PodSpec, Problem, Requirement, Toleration
+from solver import NodeGroup, Plan, PodSet, PodSpec, Problem, Requirement, Toleration
 from solver.model import (
     HOSTNAME,
     HostPort,
@@ -174,3 +174,10 @@ hostile = st.builds(
     st.sampled_from((0, 20)),
 )
 """What `hostile_problem` takes."""
+
+
+def left_out(plan: Plan, namespace: str, *, why: str = "") -> int:
+    """Return how many pods of the namespace have no place: those for this reason alone, if one is given."""
+    classes = plan.pod_classes
+    mine = (each for each in plan.unplaced if classes[each.pod_class].spec.namespace == namespace)
+    return sum(each.count for each in mine if not why or each.reasons == (why,))
