@@ -61,6 +61,12 @@ class AutoscalerConfigMapSettings(Section):
     """The priorities in it are weights of node groups that no provisioner takes in."""
 
 
+def _check_window(idle_seconds: float, window_seconds: float) -> None:
+    if window_seconds < idle_seconds:
+        window, idle = duration_text(window_seconds), duration_text(idle_seconds)
+        raise ValueError(f'window: found "{window}", expected at least idle, "{idle}"')
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSettings(Section):
     """How long the expander lets the cluster-autoscaler wait for pods that come together, by vetoes: Karpenter's
@@ -72,9 +78,7 @@ class BatchSettings(Section):
     """And at the latest so long after the first veto. The autoscaler asks once a loop, every 10 s by default."""
 
     def __post_init__(self) -> None:
-        if self.window_seconds < self.idle_seconds:
-            window, idle = duration_text(self.window_seconds), duration_text(self.idle_seconds)
-            raise ValueError(f'window: found "{window}", expected at least idle, "{idle}"')
+        _check_window(self.idle_seconds, self.window_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +175,7 @@ class PlannerSettings(Section):
         return written
 
     def __post_init__(self) -> None:
-        if self.window_seconds < self.idle_seconds:
-            window, idle = duration_text(self.window_seconds), duration_text(self.idle_seconds)
-            raise ValueError(f'window: found "{window}", expected at least idle, "{idle}"')
+        _check_window(self.idle_seconds, self.window_seconds)
 
     @property
     def step_patience_seconds(self) -> float:

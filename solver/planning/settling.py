@@ -108,8 +108,7 @@ class _ChangedPlan:
 
     def __post_init__(self) -> None:
         plan = self.before
-        self.places = [_FilledNodes(each.node_group, False, each.count, dict(each.pods)) for each in plan.nodes]
-        self.places += [_FilledNodes(each.node, True, 1, dict(each.pods)) for each in plan.existing]
+        self._begin(plan)
         self.left = Counter()
         for unplaced in plan.unplaced:
             self.left[unplaced.pod_class] += unplaced.count

@@ -263,11 +263,7 @@ def namespace_selectors(spec: Mapping[str, Any]) -> frozenset[Conditions]:
     are read."""
     if spec.get("affinity") is None:
         return frozenset()
-    terms: list[Mapping[str, Any]] = []
-    for kind in POD_AFFINITIES:
-        holder, _ = _affinity(spec, kind, "", [])
-        terms += [term for term, _ in members(holder, REQUIRED)]
-        terms += [mapping(term, "podAffinityTerm") for term, _ in members(holder, PREFERRED)]
+    terms = _pod_affinity_terms(spec)
     return frozenset(filter(None, (label_selector(term, "namespaceSelector", "", []) for term in terms)))
 
 
@@ -277,14 +273,17 @@ def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     Malformed fields are reported where the constraints are read."""
     if spec.get("affinity") is None and spec.get("topologySpreadConstraints") is None:
         return None
-    terms = [term for term, _ in members(spec, "topologySpreadConstraints")]
-    for kind in POD_AFFINITIES:
-        holder, _ = _affinity(spec, kind, "", [])
-        terms += [term for term, _ in members(holder, REQUIRED)]
-        terms += [mapping(term, "podAffinityTerm") for term, _ in members(holder, PREFERRED)]
+    terms = [*(term for term, _ in members(spec, "topologySpreadConstraints")), *_pod_affinity_terms(spec)]
     names = ("matchLabelKeys", "mismatchLabelKeys")
     keys = {key for term in terms for name in names for key in texts(term, name)}
     return tuple(sorted(keys)) if terms else None
+
+
+def _pod_affinity_terms(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for kind in POD_AFFINITIES:
+        holder, _ = _affinity(spec, kind, "", [])
+        yield from (term for term, _ in members(holder, REQUIRED))
+        yield from (mapping(term, "podAffinityTerm") for term, _ in members(holder, PREFERRED))
 
 
 def _affinity(spec: Mapping[str, Any], kind: str, path: str, problems: Problems) -> tuple[Mapping[str, Any], str]:
