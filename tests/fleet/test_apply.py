@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import pytest
 
 from cagrpc import errors
-from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import MemberState
 from solver.model import Limit
@@ -232,7 +231,7 @@ def test_a_slow_backend_holds_up_neither_answers_nor_reads() -> None:
         assert go_on.wait(AMPLE_SECONDS)
 
     harness.backend.before_order = slow
-    fleet = Fleet(FleetSettings(harness.groups, harness.limits), harness.backend, harness.journal, clock=harness.clock)
+    fleet = harness.threaded()
     applied = fleet.apply(IncrementSpec({"a": 2}), refusal_wait_seconds=0.01)
     assert entered.wait(AMPLE_SECONDS)
     assert applied.phase in (Phase.PLANNED, Phase.CREATING)
@@ -250,7 +249,7 @@ def test_a_slow_backend_holds_up_neither_answers_nor_reads() -> None:
 def test_a_refusal_reaches_the_waiting_caller_from_the_worker_thread() -> None:
     harness = _harness()
     harness.backend.refused_groups = {"a"}
-    fleet = Fleet(FleetSettings(harness.groups, harness.limits), harness.backend, harness.journal, clock=harness.clock)
+    fleet = harness.threaded()
     with pytest.raises(errors.OutOfCapacity):
         fleet.apply(IncrementSpec({"a": 1}, Origin.AUTOSCALER), refusal_wait_seconds=10)
     assert targets(fleet.snapshot) == {}

@@ -32,9 +32,6 @@ class SlowBackendHarness(FleetHarness):
 
         self.backend.before_list = slow
 
-    def threaded(self) -> Fleet:
-        return Fleet(FleetSettings(self.groups, self.limits), self.backend, self.journal, clock=self.clock)
-
 
 @pytest.fixture
 def harness() -> Iterator[SlowBackendHarness]:

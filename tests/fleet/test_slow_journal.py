@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cagrpc import errors
-from cagrpc.fleet.fleet import Fleet, FleetSettings
+from cagrpc.fleet.fleet import Fleet
 from cagrpc.fleet.model import IncrementSpec, Origin, Phase
 from cagrpc.fleet.records import Changes
 from cagrpc.services.grpc import provider
@@ -44,9 +44,6 @@ class SlowJournalHarness(FleetHarness):
     def __init__(self) -> None:
         super().__init__(groups=[group("a"), group("b")])
         self.journal = self.slow = SlowJournal(self.clock)
-
-    def threaded(self) -> Fleet:
-        return Fleet(FleetSettings(self.groups, self.limits), self.backend, self.journal, clock=self.clock)
 
     def hanging(self, fleet: Fleet) -> threading.Thread:
         """An `apply` that waits for the journal."""

@@ -70,3 +70,10 @@ class KubeScheduler:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def pod(name: str, cpu: str = "1", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a v1.Pod."""
+    containers = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]
+    metadata = {"name": name, "namespace": "default", "labels": labels or {}}
+    return {"metadata": metadata, "spec": {"containers": containers, **spec}}

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 
 from bench.hunted.cases import Case, planned, question
-from tests.oracle import KubeScheduler
+from tests.oracle import KubeScheduler, pod
 
 ZONE = "topology.kubernetes.io/zone"
-
-
-def pod(name: str, cpu: str = "1", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]
-    metadata = {"name": name, "namespace": "default", "labels": labels or {}}
-    return {"metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
 def daemon_set(name: str, cpu: str, *ports: int, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.hunted.cases import Case, planned, question
-from tests.oracle import KubeScheduler
+from tests.oracle import KubeScheduler, pod
 from tests.support.storage import claim, storage_class
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -18,14 +18,8 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 B: dict[str, Any] = {"matchLabels": {"app": "b"}}
 
 
-def _pod(name: str, cpu: str = "1", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]
-    metadata = {"name": name, "namespace": "default", "labels": labels or {}}
-    return {"metadata": metadata, "spec": {"containers": containers, **spec}}
-
-
 def _pods(count: int, name: str, cpu: str = "1", labels: dict[str, str] | None = None, **spec: Any) -> list[Any]:
-    return [_pod(f"{name}{number}", cpu, labels, **spec) for number in range(count)]
+    return [pod(f"{name}{number}", cpu, labels, **spec) for number in range(count)]
 
 
 def _spread(key: str, selector: dict[str, Any] = B, skew: int = 1) -> dict[str, Any]:
@@ -61,14 +55,14 @@ TAINTED: dict[str, Any] = {"taints": [{"key": "spot", "effect": "NoSchedule"}]}
 FIRST: dict[str, Any] = {**_spread(ZONE), "priority": 10}
 CASES: dict[str, Case] = {
     "those of lower priority come later, and do not keep a spread's pod out": _case(
-        [_pod("first", **FIRST), *_pods(2, "b", labels={"app": "b"})],
+        [pod("first", **FIRST), *_pods(2, "b", labels={"app": "b"})],
         [_group("g", zone="zb")],
         [_node("n", zone="zc", **TAINTED)],
     ),
     "one that needs a pod of lower priority waits for it": _case(
         [
-            _pod("b", labels={"app": "b"}),
-            _pod(
+            pod("b", labels={"app": "b"}),
+            pod(
                 "first", priority=10, affinity={"podAffinity": {REQUIRED: [{"topologyKey": HOST, "labelSelector": B}]}}
             ),
         ],
@@ -99,7 +93,7 @@ CASES: dict[str, Case] = {
         objects=[storage_class(), claim("shared", modes=["ReadWriteMany"])],
     ),
     "on the node that stands as well": _case(
-        [_pod("first", **FIRST), *_pods(2, "b", labels={"app": "b"})],
+        [pod("first", **FIRST), *_pods(2, "b", labels={"app": "b"})],
         [_group("g", max_size=0)],
         [_node("n", zone="zb"), _node("tainted", zone="zc", **TAINTED)],
     ),
@@ -117,7 +111,7 @@ def test_all_that_nodes_take_is_planned_and_nobody_gets_stuck(case: Case, oracle
 
 def test_pods_of_lower_priority_may_be_first_where_they_need_no_new_node(oracle: Path, tmp_path: Path) -> None:
     """One more would keep the spread's pod out of the zone, if it came before that pod's node does."""
-    carrier = _pod("first", "6", **FIRST)
+    carrier = pod("first", "6", **FIRST)
     case = _case(
         [carrier, *_pods(3, "b", labels={"app": "b"})],
         [_group("g", "8", zone="zb", max_size=1)],

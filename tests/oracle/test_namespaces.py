@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bench.hunted.cases import planned, question
-from tests.oracle import KubeScheduler
-from tests.oracle.test_daemon_sets import ZONE, case, node, pod
+from tests.oracle import KubeScheduler, pod
+from tests.oracle.test_daemon_sets import ZONE, case, node
 
 
 def _namespace(name: str, **labels: str) -> dict[str, Any]:

@@ -267,6 +267,10 @@ class FleetHarness:
         self.current = Fleet(settings, self.backend, self.journal, listeners=listeners, **options)
         return self.current
 
+    def threaded(self) -> Fleet:
+        """Return another one, which orders in a thread of its own."""
+        return Fleet(FleetSettings(self.groups, self.limits), self.backend, self.journal, clock=self.clock)
+
     def restart(self) -> Fleet:
         self.current.close()
         if self.open_journal is not None:

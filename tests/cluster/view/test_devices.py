@@ -47,10 +47,6 @@ def naming(name: str, claim: str, **more: Any) -> kubernetes_pb2.Pod:
     return pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": claim}], **more)
 
 
-def specs(of: Fed) -> dict[str, PodSpec]:
-    return {each.pod_set.name: each.pod_set.spec for each in of.state().waiting}
-
-
 def counts(of: Fed, name: str = "n1") -> list[tuple[int, int]]:
     """Return free and had devices of a node, kind by kind."""
     found = next(each.node for each in of.state().nodes if each.node.name == name)
@@ -104,19 +100,19 @@ def test_slices_that_change_are_read_again_and_an_incomplete_pool_has_nothing() 
 def test_a_pod_is_read_again_when_what_it_refers_to_comes_or_goes() -> None:
     there = fed(claims=[], templates=[], classes=[])
     there.put(templated("p"))
-    assert specs(there)["default/p"].unschedulable == "ResourceClaimTemplate default/t is not found"
+    assert there.specs()["default/p"].unschedulable == "ResourceClaimTemplate default/t is not found"
     there.put(claim_template(), path=TEMPLATES)
-    assert "DeviceClass gpu is not found" in specs(there)["default/p"].unschedulable
+    assert "DeviceClass gpu is not found" in there.specs()["default/p"].unschedulable
     there.put(device_class(), path=CLASSES)
-    assert not specs(there)["default/p"].unschedulable
+    assert not there.specs()["default/p"].unschedulable
     there.drop(device_class(), path=CLASSES)
-    assert "DeviceClass gpu is not found" in specs(there)["default/p"].unschedulable
+    assert "DeviceClass gpu is not found" in there.specs()["default/p"].unschedulable
 
 
 def test_an_allocated_claim_ties_its_pod_to_its_node_and_counts_once() -> None:
     there = fed(claims=[claim("c", "gpu-0")])
     there.put(naming("p", "c"), templated("q"))
-    spec = specs(there)["default/p"]
+    spec = there.specs()["default/p"]
     assert not spec.claims
     assert spec.node_terms[0][0].match_fields[0].values == ("n1",)
     assert counts(there) == [(3, 1)]
@@ -148,12 +144,12 @@ def test_nobody_waits_for_a_pod_that_cannot_run() -> None:
     lost = older.spec.resourceClaims.add()
     lost.name, lost.resourceClaimName = "lost", "lost"
     there.put(older, younger)
-    found = specs(there)
+    found = there.specs()
     assert found["default/p0"].unschedulable == "ResourceClaim default/lost is not found"
     assert found["default/p1"].claims
     assert not found["default/p1"].pod_affinity
     there.put(claim("lost"), path=CLAIMS)
-    found = specs(there)
+    found = there.specs()
     assert found["default/p0"].claims
     assert found["default/p1"].pod_affinity
 
@@ -228,25 +224,25 @@ def test_an_extended_resource_that_a_class_backs_follows_the_class() -> None:
     asks = pod("p")
     asks.spec.containers[0].resources.requests["example.com/gpu"].string = "2"
     there.put(asks)
-    assert dict(specs(there)["default/p"].requests)["example.com/gpu"] == 2
+    assert dict(there.specs()["default/p"].requests)["example.com/gpu"] == 2
     there.put(device_class(extendedResourceName="example.com/gpu"), path=CLASSES)
-    spec = specs(there)["default/p"]
+    spec = there.specs()["default/p"]
     assert "example.com/gpu" not in dict(spec.requests)
     assert spec.claims[0].requests[0].alternatives[0].count == 2
     assert counts(there) == [(4, 0)]
     there.put(device_class(), path=CLASSES)
-    assert dict(specs(there)["default/p"].requests)["example.com/gpu"] == 2
+    assert dict(there.specs()["default/p"].requests)["example.com/gpu"] == 2
 
 
 def test_without_the_api_pods_with_claims_wait_with_that_reason_and_no_others() -> None:
     there = Fed()
     there.put(templated("p"), pod("q"))
-    found = specs(there)
+    found = there.specs()
     assert "cannot be listed" in found["default/p"].unschedulable
     assert not found["default/q"].unschedulable
     for path, objects in ((CLAIMS, []), (TEMPLATES, [claim_template()]), (CLASSES, [device_class()]), (SLICES, [])):
         there.relist(objects, path)
-    assert not specs(there)["default/p"].unschedulable
+    assert not there.specs()["default/p"].unschedulable
 
 
 def test_an_older_version_counts_where_it_is_all_that_is_served() -> None:
@@ -263,7 +259,7 @@ def test_an_older_version_counts_where_it_is_all_that_is_served() -> None:
     slices["spec"]["devices"] = [{"name": each["name"], "basic": {}} for each in slices["spec"]["devices"]]
     there.relist([slices], old + "resourceslices")
     there.put(templated("p"))
-    assert specs(there)["default/p"].claims[0].requests[0].alternatives[0].count == 2
+    assert there.specs()["default/p"].claims[0].requests[0].alternatives[0].count == 2
     assert counts(there) == [(4, 0)]
 
 

@@ -46,24 +46,20 @@ def ephemeral(name: str, **more: Any) -> kubernetes_pb2.Pod:
     return pod(name, volumes=[{"name": "scratch", "volumeSource": source}], **more)
 
 
-def specs(of: Fed) -> dict[str, PodSpec]:
-    return {each.pod_set.name: each.pod_set.spec for each in of.state().waiting}
-
-
 def zones(spec: PodSpec, *among: str) -> str:
     """Return the zones of "abc" in which the pod may run."""
     return "".join(z for z in among or "abc" if why_not_eligible(spec, {ZONE: z}, (), "n1") is None)
 
 
 def reason(of: Fed, name: str = "default/p") -> str:
-    return specs(of)[name].unschedulable
+    return of.specs()[name].unschedulable
 
 
 def test_a_bound_claim_ties_its_pod_to_the_zone_of_the_volume() -> None:
     there = fed(claims=[claim("c", "v")], volumes=[volume("v", "b", of="c", driver=EBS)])
     there.put(using("p", "c"))
-    assert zones(specs(there)["default/p"]) == "b"
-    assert dict(specs(there)["default/p"].requests) == {"cpu": 1000, ATTACH: 1}
+    assert zones(there.specs()["default/p"]) == "b"
+    assert dict(there.specs()["default/p"].requests) == {"cpu": 1000, ATTACH: 1}
 
 
 def test_the_slack_counts_no_attachments() -> None:
@@ -87,7 +83,7 @@ def test_a_zone_label_of_the_volume_counts_as_in_volume_zone() -> None:
     labels = {"failure-domain.beta.kubernetes.io/zone": "a__b"}
     there = fed(claims=[claim("c", "v")], volumes=[volume("v", of="c", labels=labels)])
     there.put(using("p", "c"))
-    spec = specs(there)["default/p"]
+    spec = there.specs()["default/p"]
     assert zones(spec) == "ab"
     assert why_not_eligible(spec, {}, ()) is None  # a node that has no zone at all
     assert why_not_eligible(spec, {"topology.kubernetes.io/region": "r"}, ()) is not None
@@ -156,13 +152,13 @@ def test_a_pod_is_read_again_when_its_claim_its_volume_or_its_class_changes() ->
     there.put(claim("c"), path=CLAIMS)
     assert "storageclass" in reason(there)
     there.put(storage_class(zones=["a", "b"]), path=CLASSES)
-    assert zones(specs(there)["default/p"]) == "ab"
+    assert zones(there.specs()["default/p"]) == "ab"
     there.put(claim("c", "v"), path=CLAIMS)
     assert 'volume "v", not found' in reason(there)
     there.time = 50.0
     there.put(volume("v", "c", of="c"), path=VOLUMES)
     assert there.model.arrivals().news_at_seconds == {"default": 50.0}  # it can be planned now
-    assert zones(specs(there)["default/p"]) == "c"
+    assert zones(there.specs()["default/p"]) == "c"
     there.drop(claim("c", "v"), path=CLAIMS)
     assert "not found" in reason(there)
     there.drop(using("p", "c"))
@@ -174,7 +170,7 @@ def test_a_pod_is_read_again_when_its_claim_its_volume_or_its_class_changes() ->
 def test_a_volume_that_is_to_be_made_follows_its_class() -> None:
     there = fed(claims=[claim("c"), claim("d", annotations={"volume.kubernetes.io/selected-node": "n1"})])
     there.put(using("p", "c"), using("q", "d"))
-    found = specs(there)
+    found = there.specs()
     assert (zones(found["default/p"]), dict(found["default/p"].requests)[ATTACH]) == ("abc", 1)
     assert why_not_eligible(found["default/q"], {ZONE: "a"}, (), "n1") is None
     assert why_not_eligible(found["default/q"], {ZONE: "a"}, (), "n2") is not None
@@ -204,7 +200,7 @@ def test_while_the_scheduler_binds_a_pod_its_claim_counts_on_the_volume_kept_for
     assert counts == {"a": 2}
     there = fed(classes=[local], claims=claims[:1], volumes=[kept, *free[1:]])
     there.put(using("p", "first"))
-    assert zones(specs(there)["default/p"]) == "a"
+    assert zones(there.specs()["default/p"]) == "a"
 
 
 def test_where_every_zone_has_enough_volumes_pods_may_go_to_any() -> None:
@@ -225,10 +221,10 @@ def test_where_every_zone_has_enough_volumes_pods_may_go_to_any() -> None:
 def test_a_pod_of_an_ephemeral_volume_is_planned_before_its_claim_is_there() -> None:
     there = fed(classes=[storage_class(zones=["c"])])
     there.put(ephemeral("p"))
-    assert zones(specs(there)["default/p"]) == "c"
+    assert zones(there.specs()["default/p"]) == "c"
     there.put(claim("p-scratch", "v", owner="uid-p"), path=CLAIMS)
     there.put(volume("v", "a", of="p-scratch"), path=VOLUMES)
-    assert zones(specs(there)["default/p"]) == "a"
+    assert zones(there.specs()["default/p"]) == "a"
 
 
 def test_read_write_once_pod_serves_one_pod_at_a_time() -> None:
@@ -248,14 +244,14 @@ def test_pods_that_share_a_claim_keep_together() -> None:
         claims=[claim("once", "v"), claim("many", modes=["ReadWriteMany"])], volumes=[volume("v", "a", of="once")]
     )
     there.put(*(using(name, "once", created=1) for name in "pq"), *(using(name, "many") for name in "st"))
-    found = specs(there)
+    found = there.specs()
     (term,) = found["default/p"].pod_affinity
     assert (term.topology_key, term.alone) == (HOSTNAME, True)
     assert dict(found["default/p"].labels).keys() == {"claim.planning.cagrpc.io/once"}
     assert [term.topology_key for term in found["default/s"].pod_affinity] == [ZONE]
     there.nodes(node("n1"))
     there.put(using("p", "once", created=1, node="n1"))
-    spec = specs(there)["default/q"]  # beside the one that runs, wherever that is
+    spec = there.specs()["default/q"]  # beside the one that runs, wherever that is
     assert spec.pod_affinity == ()
     assert why_not_eligible(spec, {ZONE: "a"}, (), "n1") is None
     assert why_not_eligible(spec, {ZONE: "a"}, (), "n2") is not None
@@ -304,7 +300,7 @@ def test_volumes_of_one_handle_are_one_to_their_node() -> None:
     there.put(using("p", "cx", node="n1"), using("q", "cy", node="n1"), using("r", "cy"))
     assert there.free("n1")[ATTACH] == 3
     assert [each.node.volumes for each in there.state().nodes] == [{(ATTACH, "disk")}]
-    assert specs(there)["default/r"].shared_volumes == ((ATTACH, "disk"),)
+    assert there.specs()["default/r"].shared_volumes == ((ATTACH, "disk"),)
     there.put(attachment("ax", "n1", "x"), attachment("ay", "n1", "y"), path=ATTACHMENTS)
     assert there.free("n1")[ATTACH] == 3
     there.put(attachment("az", "n1", "z"), path=ATTACHMENTS)
@@ -318,11 +314,11 @@ def test_volumes_of_one_handle_are_one_to_their_node() -> None:
 def test_a_volume_has_a_twin_no_longer_than_that_is_there() -> None:
     there = fed(claims=[claim("cx", "x")], volumes=[volume("x", of="cx", driver=EBS, handle="disk")])
     there.put(using("p", "cx"))
-    assert specs(there)["default/p"].shared_volumes == ()
+    assert there.specs()["default/p"].shared_volumes == ()
     there.put(volume("y", driver=EBS, handle="disk"), path=VOLUMES)
-    assert specs(there)["default/p"].shared_volumes == ((ATTACH, "disk"),)
+    assert there.specs()["default/p"].shared_volumes == ((ATTACH, "disk"),)
     there.drop(volume("y", driver=EBS, handle="disk"), path=VOLUMES)
-    assert specs(there)["default/p"].shared_volumes == ()
+    assert there.specs()["default/p"].shared_volumes == ()
 
 
 def test_limits_of_an_instance_type_are_known_after_its_nodes_are_gone() -> None:
@@ -383,7 +379,7 @@ def test_expected_pods_do_not_inherit_the_volumes_of_those_that_are_there() -> N
 def test_where_storage_may_not_be_listed_pods_are_planned_and_it_is_said() -> None:
     there = Fed()
     there.put(using("p", "c"))
-    assert specs(there)["default/p"].unschedulable == ""
+    assert there.specs()["default/p"].unschedulable == ""
     (warning,) = there.state().warnings
     assert "persistentvolumeclaims, persistentvolumes, storageclasses cannot be listed" in warning
     for path in (CLASSES, VOLUMES, CLAIMS, CAPACITIES, DRIVERS):
@@ -399,4 +395,4 @@ def test_an_invalid_volume_affects_no_other() -> None:
     with pytest.raises(Exception, match=r"PersistentVolume v: spec.nodeAffinity: expected a mapping"):
         there.put(broken, path=VOLUMES)
     there.put(using("q", "d"))
-    assert zones(specs(there)["default/q"]) == "b"
+    assert zones(there.specs()["default/q"]) == "b"

@@ -12,7 +12,7 @@ from solver.model import Budget, NodeGroup, Plan, PodSpec, Problem
 from solver.model.eligibility import why_not_eligible
 from solver.planning.solve import solve
 from solver.verify.check import faults_of
-from tests.cluster.view.test_storage import ATTACH, fed, reason, specs, using, zones
+from tests.cluster.view.test_storage import ATTACH, fed, reason, using, zones
 from tests.support.controllers.cluster_objects import Fed
 from tests.support.storage import ZONE, capacity, claim, csi_driver, storage_class, volume
 
@@ -27,7 +27,7 @@ def with_room(*capacities: Any, keeps_count: bool | None = True, **objects: Any)
 
 
 def where(there: Fed) -> str:
-    return zones(specs(there)["default/p"])
+    return zones(there.specs()["default/p"])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_drivers_that_keep_no_count_and_claims_of_no_size_go_anywhere() -> None:
 def test_room_and_allowed_topologies_must_both_be_there() -> None:
     there = with_room(capacity("a", "10Gi"), capacity("b", "10Gi"), classes=[storage_class(zones=["b", "c"])])
     assert where(there) == "b"
-    spec = specs(there)["default/p"]
+    spec = there.specs()["default/p"]
     assert why_not_eligible(spec, {ZONE: "c"}, ()) is not None
 
 

@@ -16,6 +16,7 @@ from cagrpc.cluster.view.model import NODES, PODS, ClusterModel, ModelSettings
 from cagrpc.cluster.view.sinks import Followed
 from cagrpc.fleet.model import PodKey
 from cagrpc.kube.client.envelopes import identity
+from solver import PodSpec
 from tests.support.clocks import any_clock
 
 NOW = 10_000.0
@@ -67,6 +68,10 @@ class Fed:
     def waiting(self, *without: PodKey) -> dict[str, int]:
         """Return example -> count of pending pods."""
         return {each.pod_set.name: each.pod_set.count for each in self.state(*without).waiting}
+
+    def specs(self) -> dict[str, PodSpec]:
+        """Return example -> spec of pending pods."""
+        return {each.pod_set.name: each.pod_set.spec for each in self.state().waiting}
 
     def leftovers(self) -> tuple[Any, ...]:
         """Return what the model still holds; nothing once all objects are gone."""
