@@ -143,7 +143,6 @@ class Retries:
 class RequestConfig:
     """A ProvisioningRequestConfig."""
 
-    name: str
     class_name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     managed_resources: frozenset[str] = frozenset()
@@ -241,7 +240,6 @@ def request_config(document: Mapping[str, Any]) -> RequestConfig:
     usual = Retries()
     policies = ("", IDENTICAL_TEMPLATES, SIMILAR_REQUIREMENTS)
     found = RequestConfig(
-        name=str(mapping(document, "metadata", "", problems).get("name") or ""),
         class_name=str(spec.get("provisioningClassName") or spec.get("provisioningClass") or ""),
         parameters=strings(spec, "parameters", "spec", problems),
         managed_resources=frozenset(texts(spec, "managedResources", "spec", problems)),

@@ -50,7 +50,6 @@ class DisruptionBudget:
     """A PodDisruptionBudget."""
 
     namespace: str
-    name: str
     selector: PodSelector
     allowed: int
     """How many of its pods may be evicted now (`status.disruptionsAllowed`)."""
@@ -66,7 +65,7 @@ def disruption_budget(data: bytes) -> Named[DisruptionBudget]:
     if problems:
         raise InvalidInput(f"PodDisruptionBudget {namespace}/{name}: {'; '.join(problems)}")
     selector = PodSelector(selected, (namespace,))
-    return Named(f"{namespace}/{name}", DisruptionBudget(namespace, name, selector, found.status.disruptionsAllowed))
+    return Named(f"{namespace}/{name}", DisruptionBudget(namespace, selector, found.status.disruptionsAllowed))
 
 
 class _Covering:
