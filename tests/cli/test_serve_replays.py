@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.serving import RECORDINGS, Serving, configuration, recorded_groups
+from tests.support.recordings import recorded
+from tests.support.serving import Serving, configuration, recorded_groups
 
 Started = Callable[..., Serving]
 
@@ -69,7 +70,7 @@ WEIGHTS: Mapping[str, pytest.MarkDecorator] = {
 def test_replay(tmp_path: Path, started: Started, case: ReplayCase) -> None:
     groups = recorded_groups(case.recording, case.weights)
     server = started("--config", configuration(tmp_path / "cagrpc.yaml", groups, case.behaviours))
-    done = server.replay(RECORDINGS / f"{case.recording}.jsonl.gz", "--output", "json")
+    done = server.replay(recorded(f"{case.recording}.jsonl.gz"), "--output", "json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["disagreements"]) == (0, [])
     assert [event["choice"] for event in report["events"] if event["kind"] == "decision"] == case.choices
@@ -85,7 +86,7 @@ def test_stock_out_takes_the_second_and_leaves_nothing_of_the_first(tmp_path: Pa
     groups = recorded_groups("stockout", {"m7i.large": 100, "m6i.large": 50, "m5.large": 10})
     behaviours = {"m7i.large": {"stock": 0}, "m6i.large": {"failure_probability": 1}}
     server = started("--config", configuration(tmp_path / "cagrpc.yaml", groups, behaviours))
-    done = server.replay(RECORDINGS / "stockout.jsonl.gz", "--output", "json")
+    done = server.replay(recorded("stockout.jsonl.gz"), "--output", "json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["disagreements"]) == (0, [])
     decisions = [event["choice"] for event in report["events"] if event["kind"] == "decision"]
@@ -105,7 +106,7 @@ def test_1165_pods_over_11_groups(tmp_path: Path, started: Started) -> None:
     does not."""
     groups = recorded_groups("openb", {**dict.fromkeys(CPU, 50), **dict.fromkeys(GPU, 100)})
     server = started("--config", configuration(tmp_path / "cagrpc.yaml", groups))
-    done = server.replay(RECORDINGS / "openb-1165-pods-best-options.jsonl.gz", "--output", "json")
+    done = server.replay(recorded("openb-1165-pods-best-options.jsonl.gz"), "--output", "json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["disagreements"]) == (0, [])
     for decision in report["events"]:

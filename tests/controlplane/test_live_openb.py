@@ -13,13 +13,13 @@ from solver.planning.warm_up import warm_up
 from tests.support.controlplane.cluster import Cluster
 from tests.support.controlplane.live import GPU, Live
 from tests.support.controlplane.plane import Scoring
-from tests.support.serving import RECORDINGS
+from tests.support.recordings import recorded
 
 PODS = 1_000
 MOST_LOST = 5
 """Pods whose places others have taken while nodes were released."""
 OTHER_PAIR = pytest.mark.long("the same pods: of four pairs of a profile and dedicated nodes two are enough each day")
-GROUPS = RECORDINGS / "openb.groups.json"
+GROUPS = recorded("openb.groups.json")
 TAINT = {"key": GPU, "effect": "NoSchedule"}
 
 
@@ -40,7 +40,7 @@ def provisioners() -> list[dict[str, object]]:
 
 def create_deployments(cluster: Cluster) -> None:
     made = 0
-    with (RECORDINGS.parent / "openb-1000.csv").open() as table:
+    with (GROUPS.parents[1] / "openb-1000.csv").open() as table:
         for row in csv.DictReader(table):
             requests = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"}
             gpus = {GPU: row["num_gpu"]} if row["num_gpu"] != "0" else {}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from cagrpc.replay.recording import Call, read_recording
 from solver.model import NodeGroup
 
-FOLDER = Path(__file__).parents[1] / "data" / "recordings"
+_ROOT = Path(__file__).parents[2]
 CONVERSATIONS = (
     "three-deployments",
     "stockout",
@@ -25,32 +22,21 @@ CONVERSATIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rpc:
-    method: str
-    request: bytes
-    code: str
-    response: bytes
+def recorded(name: str) -> Path:
+    """Return a file of a recording: one comes with cagrpc, the others are the tests'."""
+    ours = _ROOT / "tests" / "data" / "recordings" / name
+    return ours if ours.exists() else _ROOT / "cagrpc" / "data" / "recordings" / name
 
 
 @cache
-def conversation(name: str) -> tuple[Rpc, ...]:
-    return tuple(_lines(FOLDER / f"{name}.jsonl.gz"))
-
-
-def _lines(path: Path) -> Iterator[Rpc]:
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            rpc = json.loads(line)
-            yield Rpc(
-                rpc["method"], base64.b64decode(rpc["request"]), rpc["code"], base64.b64decode(rpc["response"] or "")
-            )
+def conversation(name: str) -> tuple[Call, ...]:
+    return read_recording(str(recorded(f"{name}.jsonl.gz")))
 
 
 def node_groups(name: str) -> tuple[NodeGroup, ...]:
     """The node groups that the recorded provider served, as node groups of ours."""
-    recorded = json.loads((FOLDER / f"{name}.groups.json").read_text())["groups"]
-    return tuple(_node_group(group_id, group) for group_id, group in recorded.items())
+    groups = json.loads(recorded(f"{name}.groups.json").read_text())["groups"]
+    return tuple(_node_group(group_id, group) for group_id, group in groups.items())
 
 
 def _node_group(group_id: str, group: dict[str, float | str]) -> NodeGroup:

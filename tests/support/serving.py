@@ -41,9 +41,9 @@ from cagrpc.controllers.slack.model import SlackSettings
 from cagrpc.replay.recording import PROVIDER
 from cagrpc.server.server import Server
 from tests.support.forked import ForkedProcess
+from tests.support.recordings import recorded
 from tests.support.waiting import AMPLE_SECONDS
 
-RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "recordings"
 FAST: Mapping[str, Any] = {"boot": "0.1s", "delete": "0.1s", "fail_after": "0.1s"}
 
 
@@ -137,14 +137,14 @@ def ask(server: Server, path: str) -> tuple[int, str]:
 
 def beginning(recording: str, lines: int, path: Path) -> Path:
     """Write the first lines of a recording as one of its own."""
-    with gzip.open(RECORDINGS / f"{recording}.jsonl.gz") as whole:
+    with gzip.open(recorded(f"{recording}.jsonl.gz")) as whole:
         path.write_bytes(gzip.compress(b"".join(islice(whole, lines))))
     return path
 
 
 def recorded_groups(recording: str, weights: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return the groups that the recorded provider served, each in a provisioner of its own weight."""
-    file = str(RECORDINGS / f"{recording}.groups.json")
+    file = str(recorded(f"{recording}.groups.json"))
     return [
         {"name": f"p-{index}", "weight": weight, "node_groups": [{"file": file, "ids": [group]}]}
         for index, (group, weight) in enumerate(weights.items())

@@ -15,10 +15,11 @@ from cagrpc.api.gen import expander_pb2
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.fleet.model import IncrementSpec
 from cagrpc.replay.expectations import ALLOWED_EXCEPTIONS
+from cagrpc.replay.recording import Call
 from solver.model import NodeGroup
 from tests.support.fleet import FleetHarness, ScriptedBackend
 from tests.support.grpc_servers import House
-from tests.support.recordings import Rpc, conversation, node_groups
+from tests.support.recordings import conversation, node_groups
 
 _VETOED = re.compile("increment in flight|needs drive: plan|the planner loop decides")
 
@@ -44,7 +45,7 @@ class _Recorded:
     ran: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, rpcs: Sequence[Rpc]) -> _Recorded:
+    def of(cls, rpcs: Sequence[Call]) -> _Recorded:
         found = cls()
         for rpc in rpcs:
             if rpc.method == "NodeGroupForNode":
@@ -97,7 +98,7 @@ class _Replay:
                 self.backend.finish_deletes()  # the recorded provider's machines went at once
                 house.fleet.reconcile()
 
-    def _before(self, house: House, rpc: Rpc) -> None:
+    def _before(self, house: House, rpc: Call) -> None:
         if rpc.method == "NodeGroupTargetSize" and self.planned:
             self._plan(house, rpc)
         if rpc.method == "Refresh":
@@ -115,7 +116,7 @@ class _Replay:
                     self.backend.fail(instance.id)
             house.fleet.reconcile()
 
-    def _plan(self, house: House, rpc: Rpc) -> None:
+    def _plan(self, house: House, rpc: Call) -> None:
         """What the recorded planner loop ordered behind the autoscaler's back, seen by what a target grew by."""
         group_id = pb.NodeGroupTargetSizeRequest.FromString(rpc.request).id
         recorded = pb.NodeGroupTargetSizeResponse.FromString(rpc.response).targetSize
@@ -124,7 +125,7 @@ class _Replay:
             house.fleet.apply(IncrementSpec({group_id: more}))
             house.fleet.reconcile()
 
-    def _request(self, rpc: Rpc) -> bytes:
+    def _request(self, rpc: Call) -> bytes:
         if rpc.method == "NodeGroupForNode":
             about = pb.NodeGroupForNodeRequest.FromString(rpc.request)
             self._rename(about.node)
@@ -142,7 +143,7 @@ class _Replay:
         if made_up:
             node.name = node.providerID
 
-    def _check(self, house: House, number: int, rpc: Rpc, response: bytes) -> None:
+    def _check(self, house: House, number: int, rpc: Call, response: bytes) -> None:
         match rpc.method:
             case "BestOptions":
                 asked = expander_pb2.BestOptionsRequest.FromString(rpc.request).options

@@ -12,16 +12,17 @@ from cagrpc.api.gen import expander_pb2, kubernetes_pb2
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.fleet.catalogue import embedded_catalogue
 from cagrpc.fleet.provisioners import group_of
+from cagrpc.replay.recording import Call
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from solver.model import Budget, Problem
 from solver.model.plan import ScaleUpCandidate, Score
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import House
-from tests.support.recordings import Rpc, conversation
+from tests.support.recordings import conversation
 
 
 @pytest.fixture(scope="module")
-def provider_calls() -> Mapping[str, Rpc]:
+def provider_calls() -> Mapping[str, Call]:
     """The last call of each kind; of NodeGroupGetOptions the one with nothing configured."""
     return {each.method: each for each in conversation("provider-1.31.5")}
 
@@ -31,17 +32,17 @@ def house() -> House:
     return House(FleetHarness(groups=groups), options={"a": AutoscalingOptions(scale_down_unneeded_seconds=60)})
 
 
-def answered(found: House, call: Rpc) -> bytes:
+def answered(found: House, call: Call) -> bytes:
     code, details, response = found.ca.raw(call.method, call.request)
     assert code == call.code, details
     return response
 
 
-def asked(call: Rpc) -> expander_pb2.BestOptionsRequest:
+def asked(call: Call) -> expander_pb2.BestOptionsRequest:
     return expander_pb2.BestOptionsRequest.FromString(call.request)
 
 
-def chosen_of(found: House, call: Rpc) -> list[str]:
+def chosen_of(found: House, call: Call) -> list[str]:
     code, details, response = found.advice.raw(call.method, call.request)
     assert code == "OK", details
     return [each.nodeGroupId for each in expander_pb2.BestOptionsResponse.FromString(response).options]
@@ -66,14 +67,14 @@ def test_options_are_read_from_and_written_to_the_fields_that_it_has() -> None:
 
 
 @pytest.mark.parametrize("method", ["PricingNodePrice", "PricingPodPrice"])
-def test_prices_are_for_the_interval_and_the_pod_that_it_says(provider_calls: Mapping[str, Rpc], method: str) -> None:
+def test_prices_are_for_the_interval_and_the_pod_that_it_says(provider_calls: Mapping[str, Call], method: str) -> None:
     call = provider_calls[method]
     with house() as found:
         price = pb.PricingPodPriceResponse.FromString(answered(found, call)).price
     assert price == pytest.approx(pb.PricingPodPriceResponse.FromString(call.response).price)
 
 
-def test_a_template_is_the_message_that_it_expects(provider_calls: Mapping[str, Rpc]) -> None:
+def test_a_template_is_the_message_that_it_expects(provider_calls: Mapping[str, Call]) -> None:
     call = provider_calls["NodeGroupTemplateNodeInfo"]
     with house() as found:
         told, wanted = (
