@@ -23,7 +23,7 @@ from cagrpc.offline.inputs import Inputs, problem_of, read_inputs
 from solver import Budget, Plan, Problem, solve
 from solver.model import ATTACHABLE_VOLUMES, NodeGroup, PodSpec
 from solver.model.plan import ClassKey, class_key
-from solver.planning.own_way import nominated_together
+from solver.planning.own_way import keys_of_one_domain, nominated_together
 
 Case = Mapping[str, Any]
 LISTS = ("namespaces", "nodes", "bound", "pending", "daemonsets", "podgroups", "runtimeclasses", "objects")
@@ -110,10 +110,12 @@ def question(case: Case, found: PlannedCase, *, nominated: bool) -> dict[str, An
     ]
     placements = []
     placed: set[str] = set()
+    opening = (groups[each.node_group].labels for each in found.assigned.new)
+    of_one_domain = keys_of_one_domain([*(each.labels for each in found.problem.nodes), *opening])
 
     def place(pods: Sequence[PodRef], node: str) -> None:
         names = [f"{ref.namespace}/{ref.name}" for ref in pods]
-        together = nominated_together([found.read[name] for name in names])
+        together = nominated_together([found.read[name] for name in names], of_one_domain)
         for name, can_be in zip(names, together, strict=True):
             placed.add(name)
             placements.append({"pod": bodies[name], "node": node, "nominated": nominated and can_be})

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -54,15 +55,34 @@ _MOST_LEFT_OUT = 10
 Domain = int | str
 
 
-def nominated_together(pods: Sequence[tuple[PodSpec, int]]) -> list[bool]:
+def keys_of_one_domain(nodes: Iterable[Mapping[str, str]]) -> frozenset[str]:
+    """Return the topology keys of which all nodes that have them have the same value, from the labels of all nodes."""
+    values: dict[str, str] = {}
+    several = {HOSTNAME}
+    for labels in nodes:
+        for key, value in labels.items():
+            if values.setdefault(key, value) != value:
+                several.add(key)
+    return frozenset(values.keys() - several)
+
+
+def nominated_together(
+    pods: Sequence[tuple[PodSpec, int]], of_one_domain: AbstractSet[str] = frozenset()
+) -> list[bool]:
     """Return, per pod of one node (its spec and priority), whether it is nominated there beside the others. The
     scheduler counts pods that are nominated to the node it looks at, of the same or a higher priority, as if they were
     there, and those nominated elsewhere as if they were not (RunFilterPluginsWithNominatedPods): of pods that a
     required spread counts, more than its maxSkew would keep each other out for as long as they are nominated. The
-    others wait for their turn, which comes as pods are bound."""
+    others wait for their turn, which comes as pods are bound. Pods that a spread of their own counts come before all
+    others, which they might not be let in beside. A spread over one of the keys `of_one_domain` keeps nobody out:
+    what it counts raises its least count too."""
     numbers: dict[tuple[TopologySpread, str], int] = {}
     own = [
-        [numbers.setdefault((each, spec.namespace), len(numbers)) for each in spec.topology_spread if each.is_required]
+        [
+            numbers.setdefault((each, spec.namespace), len(numbers))
+            for each in spec.topology_spread
+            if each.is_required and not (each.topology_key in of_one_domain and each.min_domains <= 1)
+        ]
         for spec, _ in pods
     ]
     if not numbers:
@@ -73,7 +93,7 @@ def nominated_together(pods: Sequence[tuple[PodSpec, int]]) -> list[bool]:
     """By spread: how many pods it counts, and whether one of this priority has it: those of higher ones do not see
     these pods."""
     found, level = [False] * len(pods), None
-    for index in sorted(range(len(pods)), key=lambda each: -pods[each][1]):
+    for index in sorted(range(len(pods)), key=lambda each: (-pods[each][1], not counting[each, own[each]].any())):
         if pods[index][1] != level:
             kept, level = np.zeros(len(numbers), dtype=bool), pods[index][1]
         mine = kept.copy()
@@ -164,9 +184,11 @@ class _PlayedPod:
     nominated: bool = False
 
 
-def _on_one_node(classes: Mapping[int, PodClass], pods: Mapping[int, int], host: int = 0) -> Iterator[_PlayedPod]:
+def _on_one_node(
+    classes: Mapping[int, PodClass], pods: Mapping[int, int], host: int, of_one_domain: AbstractSet[str]
+) -> Iterator[_PlayedPod]:
     mine = [classes[index] for index, count in sorted(pods.items()) for _ in range(count)]
-    together = nominated_together([(each.spec, each.priority) for each in mine])
+    together = nominated_together([(each.spec, each.priority) for each in mine], of_one_domain)
     for of, nominated in zip(mine, together, strict=True):
         yield _PlayedPod(of, host, nominated)
 
@@ -278,9 +300,11 @@ class _OwnWay:
                     bare[name] = new_node(groups[name], problem.daemon_sets).free
                 found += [(place.where, bare[name], place.pods)] * place.count
         found += [(node, node.free, onto.get(node.name, {})) for node in problem.nodes]
+        alone = keys_of_one_domain(where.labels for where, _, _ in found)
         for number, (where, free, pods) in enumerate(found):
             self._hosts.append(_PlayedNode(number, where, where.name if isinstance(where, Node) else "", free))
-            self._pods += [each for each in _on_one_node(self._classes, pods, number) if not each.of.placeholder]
+            here = _on_one_node(self._classes, pods, number, alone)
+            self._pods += [each for each in here if not each.of.placeholder]
 
     def _rules_of(self, spec: PodSpec) -> _PodFilters:
         keys = hard_keys(spec)

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from prometheus_client.registry import Collector
 
-from cagrpc.cluster.state import PendingPod
+from cagrpc.cluster.state import ClusterNode, PendingPod
 from cagrpc.cluster.view.view import ClusterView
 from cagrpc.controllers.assume_cache.bookings import has_required_constraints
 from cagrpc.controllers.assume_cache.cache import AssumeCache
@@ -37,7 +37,7 @@ from cagrpc.runtime.work_queue import WorkQueue
 from solver.model import PodSet, PodSpec
 from solver.model.eligibility import untolerated
 from solver.model.quantities import pluralize
-from solver.planning.own_way import nominated_together
+from solver.planning.own_way import keys_of_one_domain, nominated_together
 
 log = logging.getLogger(__name__)
 
@@ -285,7 +285,7 @@ class PlacementController(Controller):
             {name: tuple(uids) for name, uids in pods.items()},
             specs,
             {uid: pod_set.priority for uid, pod_set in pod_sets.items()},
-            frozenset(self._not_nominated(pods.values(), pod_sets)),
+            frozenset(_not_nominated(pods.values(), pod_sets, state.nodes)),
             frozenset(
                 name
                 for name, node in there.items()
@@ -299,14 +299,6 @@ class PlacementController(Controller):
             ),
             frozenset(node for uid, node in there_now.items() if isinstance(uid, ExpectedPod)),
         )
-
-    @staticmethod
-    def _not_nominated(of_nodes: Iterable[Sequence[str]], pod_sets: Mapping[PodKey, PodSet]) -> Iterator[str]:
-        for uids in of_nodes:
-            known = sorted(uid for uid in uids if uid in pod_sets)
-            if any(pod_sets[uid].spec.topology_spread for uid in known):
-                together = nominated_together([(pod_sets[uid].spec, pod_sets[uid].priority) for uid in known])
-                yield from (uid for uid, nominated in zip(known, together, strict=True) if not nominated)
 
     def _hand_over(
         self, placed: PlacedPods, specs: Mapping[PodKey, PodSpec], desired: DesiredPlacements, held: AbstractSet[str]
@@ -360,3 +352,20 @@ class PlacementController(Controller):
         while self._left and self._left[0][0] < now - LEFT_SECONDS:
             self._left.popleft()
         return elsewhere
+
+
+def _not_nominated(
+    of_nodes: Iterable[Sequence[str]], pod_sets: Mapping[PodKey, PodSet], nodes: Iterable[ClusterNode]
+) -> Iterator[str]:
+    """Yield the pods that would keep others of their node out if they were nominated there too."""
+    spread = [
+        [uid for uid in sorted(uids) if uid in pod_sets]
+        for uids in of_nodes
+        if any(pod_sets[uid].spec.topology_spread for uid in uids if uid in pod_sets)
+    ]
+    of_one_domain = keys_of_one_domain(each.node.labels for each in nodes) if spread else frozenset()
+    for uids in spread:
+        pods = [(pod_sets[uid].spec, pod_sets[uid].priority) for uid in uids]
+        for uid, nominated in zip(uids, nominated_together(pods, of_one_domain), strict=True):
+            if not nominated:
+                yield uid

@@ -112,16 +112,18 @@ def test_nominations_keep_the_room_of_a_gang_from_pods_of_its_own_priority() -> 
 
 
 def test_pods_that_nominations_of_others_keep_out_may_take_a_node_that_one_pod_is_to_have_alone() -> None:
-    """By an empty selector a spread counts nominated pods alone, so that one of the two is nominated at a time. And
-    while no pod with anti-affinity is bound, the scheduler does not look at that of nominated pods."""
+    """By an empty selector a spread counts nominated pods alone, so that one of the two is nominated at a time where
+    nodes have different capacity types. And while no pod with anti-affinity is bound, the scheduler does not look at
+    that of nominated pods."""
     alone = PodSpec(((CPU, 1000),), pod_anti_affinity=(PodAffinityTerm(HOST, PodSelector(())),))
     spread = PodSpec(((CPU, 1000),), topology_spread=(TopologySpread(CAPACITY_TYPE, 1, PodSelector(None, None)),))
-    group = _group("g", "za", "spot", 4, 1.0)
-    plan = _solved([PodSet("ns/alone", alone, 1), PodSet("ns/spread", spread, 2)], (group,), ())
+    group, full = _group("g", "za", "spot", 4, 1.0), _node("za", "on-demand", 0)
+    plan = _solved([PodSet("ns/alone", alone, 1), PodSet("ns/spread", spread, 2)], (group,), (full,))
     (risk,) = plan.may_get_stuck
     assert plan.pod_classes[risk.pod_class].example == "ns/alone"
     missing = replace(spread, topology_spread=(TopologySpread(CAPACITY_TYPE, 1, PodSelector(None, ())),))
-    assert not _solved([PodSet("ns/alone", alone, 1), PodSet("ns/spread", missing, 2)], (group,), ()).may_get_stuck
+    assert not _solved([PodSet("ns/alone", alone, 1), PodSet("ns/spread", missing, 2)], (group,), (full,)).may_get_stuck
+    assert not _solved([PodSet("ns/alone", alone, 1), PodSet("ns/spread", spread, 2)], (group,), ()).may_get_stuck
 
 
 def test_a_pod_may_wait_for_one_that_its_spread_kept_from_the_node_of_both() -> None:
