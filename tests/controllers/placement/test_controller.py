@@ -40,16 +40,21 @@ def test_all_pods_are_nominated_before_the_first_node_is_released(
     assert "3 nodes released" in caplog.text
 
 
-def test_pods_that_a_spread_would_keep_out_of_each_others_node_while_nominated_take_turns(scene: Scene) -> None:
-    planned = scene.planned()
-    spread = {
-        "maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+def spread(scene: Scene, key: str) -> None:
+    """Give all pods a spread over the key with which two of them at most may be more in a domain than in another."""
+    constraint = {
+        "maxSkew": 2, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "x"}},
     }  # fmt: skip
-    for name in planned:
+    for name in scene.planned():
         scene.cluster.change(
-            f"{POD}/{name}", metadata={"labels": {"app": "x"}}, spec={"topologySpreadConstraints": [spread]}
+            f"{POD}/{name}", metadata={"labels": {"app": "x"}}, spec={"topologySpreadConstraints": [constraint]}
         )
+
+
+def test_pods_that_a_spread_would_keep_out_of_each_others_node_while_nominated_take_turns(scene: Scene) -> None:
+    planned = scene.planned()
+    spread(scene, "kubernetes.io/hostname")
     scene.run()
     assert Counter(scene.nominated().values()) == dict.fromkeys(planned.values(), 2)
     assert scene.phase() is Phase.DONE, "nodes are not held for those whose turn is to come"
@@ -58,6 +63,18 @@ def test_pods_that_a_spread_would_keep_out_of_each_others_node_while_nominated_t
     scene.later()
     assert len(scene.nominated()) == 3
     assert scene.nominated().items() <= planned.items()
+
+
+@pytest.mark.parametrize(("zones", "nominated_per_node"), [("a a a", 3), ("a a b", 2)])
+def test_a_spread_over_the_only_zone_lets_all_pods_be_nominated_at_once(
+    scene: Scene, zones: str, nominated_per_node: int
+) -> None:
+    planned = scene.planned()
+    spread(scene, "topology.kubernetes.io/zone")
+    for name, zone in zip(sorted(set(planned.values())), zones.split(), strict=True):
+        scene.cluster.change(f"/api/v1/nodes/{name}", metadata={"labels": {"topology.kubernetes.io/zone": zone}})
+    scene.run()
+    assert Counter(scene.nominated().values()) == dict.fromkeys(planned.values(), nominated_per_node)
 
 
 def test_nobody_is_nominated_before_the_increment_is_whole(scene: Scene) -> None:
