@@ -126,7 +126,7 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     apart = search(replaced(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE), SILENT)
     proven = [apart]
     best = _best_choice(of, proven, budget, search)
-    if best is None or (_serves_less(best) and not budget.exhausted):
+    if best is None or (not budget.exhausted and (_serves_less(best) or (terms and _costs_more(best)))):
         wished = {each: replace(each, preferred_domains=()) for each in of.asking if each.preferred_domains}
         found = search(replaced(whole, wished), _rest(budget), progress)
         found = as_asked(whole, found, {planned: spec for spec, planned in wished.items()}) if wished else found
@@ -220,6 +220,11 @@ def _serves_less(plan: Plan) -> bool:
     """Return whether a plan that serves more is not ruled out."""
     served = (Goal.UNSERVED, Goal.WAITING, Goal.PLACEHOLDERS)
     return any(each.value > each.lower_bound for each in plan.objective if each.stage.goal in served)
+
+
+def _costs_more(plan: Plan) -> bool:
+    """Return whether a plan that costs less is not ruled out."""
+    return any(each.value > each.lower_bound for each in plan.objective if each.stage.goal is Goal.COST)
 
 
 def _is_open(plan: Plan) -> bool:

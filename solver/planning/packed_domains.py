@@ -14,13 +14,14 @@ from solver.planning.domain_supply import GangDomains
 from solver.planning.first_domains import FirstDomains
 from solver.planning.settling import with_places
 from solver.planning.write_plan import as_asked
+from solver.reduction.reduced import obliged
 
 
 def packed_as_chosen(
     of: GangDomains, first: FirstDomains, before: Plan, rest: Callable[[Problem], Plan]
 ) -> Plan | None:
     """Return the plan, with the classes of `before`, a plan of the same pods; `rest` plans those that ask for no
-    domain. None where pods only wish for a domain, or where there are to be spares."""
+    domain, and what minimum sizes demand. None where pods only wish for a domain, or where there are to be spares."""
     if of.wishes or any(group.spares for group in of.problem.node_groups):
         return None
     problem = of.problem
@@ -37,7 +38,9 @@ def packed_as_chosen(
     gangs = with_places(problem, replace(before, relaxed=()), new, standing)
     waiting = {each.gang for each in of.units}
     others = [each for each in problem.pod_sets if each.count and (each.gang is None or each.gang not in waiting)]
-    return as_asked(problem, _with_others(problem, gangs, others, rest) if others else gangs, {})
+    deltas = {each.node_group: each.delta for each in gangs.increments}
+    lacks = any(obliged(group) > deltas.get(group.id, 0) for group in problem.node_groups)
+    return as_asked(problem, _with_others(problem, gangs, others, rest) if others or lacks else gangs, {})
 
 
 def _by_class(sets: Sequence[PodSet], pods: Mapping[int, int], numbers: Mapping[ClassKey, int]) -> Mapping[int, int]:

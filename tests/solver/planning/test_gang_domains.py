@@ -365,6 +365,22 @@ def test_the_gang_of_the_higher_priority_gets_the_domain() -> None:
     assert plan.pod_classes[left.pod_class].gang == "a"
 
 
+def test_a_gang_leaves_the_domain_to_pods_that_have_no_other() -> None:
+    """Which of two it gets costs it nothing."""
+    standing = tuple(Node(f"n{n}", {"cpu": 96_000, "pods": 110, "gpu": 8}, {"rack": f"r{n}"}) for n in range(2))
+    for only in ("r0", "r1"):
+        other = PodSet("ns/plain", PodSpec(requests=(("gpu", 8),), node_selector=(("rack", only),)), 1)
+        plan = solve(Problem((gang("a", 8), other), tuple(racks(2)), standing), BUDGET)
+        assert plan.certificate.status is Status.OPTIMAL
+        assert plan.certificate.cost_usd_per_hour == 0.0
+
+
+def test_minimum_sizes_are_kept_beside_gangs() -> None:
+    least = replace(group("least", 8, 30.0, 4), min_size=2)
+    plan = solve(Problem((gang("a", 8),), (*racks(1), least)), BUDGET)
+    assert {each.node_group: each.delta for each in plan.increments} == {"8-r0": 1, "least": 2}
+
+
 def test_limits_are_kept_over_domains() -> None:
     groups = tuple(racks(2))
     limit = Limit("cluster", {"nodes": 3})
