@@ -30,7 +30,7 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.budget import RunningBudget
-from solver.model.domains import MOST_NEW_DOMAINS, folded, gang_terms, wished_domains, with_new_domains
+from solver.model.domains import GANG_MARK, MOST_NEW_DOMAINS, folded, gang_terms, wished_domains, with_new_domains
 from solver.model.eligibility import selects
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
@@ -59,10 +59,14 @@ _NO_DOMAIN = "no topology domain was found for its gang"
 """Of the smaller problem alone: the plan has its own reasons."""
 
 
+Search = Callable[[Problem, RunningBudget, SearchProgress], Plan]
+
+
 def _pinned(of: GangDomains, choice: ChosenDomains) -> tuple[Problem, dict[PodSpec, PodSpec]]:
     """Return the problem of pods that may run in the domains that are chosen for them only, and ask for no company; and
     the specs that are asked for, by those that are planned instead."""
-    before = {_apart(spec): spec for spec in of.asking}
+    asking = frozenset(of.asking)
+    before = {each.spec: each.spec for each in of.problem.pod_sets if each.spec not in asking}
     unit_of = {pod_set: number for number in choice.units for pod_set in of.units[number].pod_sets}
     found: list[PodSet] = []
     for number, pods in enumerate(of.problem.pod_sets):
@@ -80,12 +84,9 @@ def _pinned(of: GangDomains, choice: ChosenDomains) -> tuple[Problem, dict[PodSp
         left = pods.count - sum(count for _, count in pinned)
         if pinned and left:  # in no further domain, where they could take the room of others
             parts.append(([there for there, _ in pinned], left))
-        for sites, count in parts:
-            found.append(replace(pods, spec=_only_in(pods.spec, sites), count=count))
-            before[found[-1].spec] = pods.spec
-        if not pinned:
-            found.append(replace(pods, spec=_without_domain(of, number)))
-            before[found[-1].spec] = pods.spec
+        planned = [(_only_in(pods.spec, sites), count) for sites, count in parts]
+        for spec, count in planned or [(_without_domain(of, number), pods.count)]:
+            found.append(replace(pods, spec=_told_apart(spec, pods.spec, before), count=count))
     groups = (
         replace(group, max_size=_most_beside_spares(group, choice.opened.get(number, 0)))
         for number, group in enumerate(of.problem.node_groups)
@@ -110,7 +111,26 @@ def _only_in(spec: PodSpec, there: Sequence[tuple[Requirement, ...]]) -> PodSpec
     return replace(_apart(spec), node_terms=(*spec.node_terms, tuple(map(NodeSelectorTerm, there))))
 
 
-Search = Callable[[Problem, RunningBudget, SearchProgress], Plan]
+def _told_apart(planned: PodSpec, spec: PodSpec, before: dict[PodSpec, PodSpec]) -> PodSpec:
+    """Note in `before` that a spec is planned instead of this one, and return it: with a label of its own that nobody
+    selects, where it is planned for another one already."""
+    while before.setdefault(planned, spec) != spec:
+        planned = replace(planned, labels=tuple(sorted((*planned.labels, (f"{GANG_MARK} {len(before)}", "")))))
+    return planned
+
+
+def _searched_instead(
+    problem: Problem,
+    instead: Mapping[PodSpec, PodSpec],
+    budget: RunningBudget,
+    search: Search,
+    progress: SearchProgress,
+) -> Plan:
+    """Return the plan that is found for the problem with these specs instead of those, as one with those; reasons are
+    those of what was planned."""
+    before = {each.spec: each.spec for each in problem.pod_sets if each.spec not in instead}
+    told = {spec: _told_apart(planned, spec, before) for spec, planned in instead.items()}
+    return with_specs(search(replaced(problem, told), budget, progress), before)
 
 
 def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, progress: SearchProgress) -> Plan:
@@ -123,13 +143,13 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     keys = {key for key, _ in terms} | {wish.term.topology_key for wish in wishes}
     whole = with_new_domains(problem, keys, MOST_NEW_DOMAINS if wishes else len(terms))
     of = GangDomains(whole, terms, wishes)  # which has the same pods
-    apart = search(replaced(problem, {each: _apart(each) for each in of.asking}), _part(budget, _APART_SHARE), SILENT)
-    proven = [apart]
+    apart = {each: _apart(each) for each in of.asking}
+    proven = [_searched_instead(problem, apart, _part(budget, _APART_SHARE), search, SILENT)]
     best = _best_choice(of, proven, budget, search)
     if best is None or (not budget.exhausted and (_serves_less(best) or (terms and _costs_more(best)))):
         wished = {each: replace(each, preferred_domains=()) for each in of.asking if each.preferred_domains}
-        found = search(replaced(whole, wished), _rest(budget), progress)
-        found = as_asked(whole, found, {planned: spec for spec, planned in wished.items()}) if wished else found
+        found = _searched_instead(whole, wished, _rest(budget), search, progress)
+        found = as_asked(whole, found, {}) if wished else found
         proven.append(found)
         best = _better(of, best, found, proven) or _with_stage(of, found, proven)
     if of.pod_sets and not best.unplaced and can_be_modelled(of) and budget.affords(1, _BOUND_SHARE):
@@ -209,8 +229,7 @@ def _packed(
     """Return the plan of the first choice as it stands; None where there is none that the checker passes."""
     if not first.at:
         return None
-    apart = with_specs(proven[0], {_apart(spec): spec for spec in of.asking})
-    found = packed_as_chosen(of, first, apart, lambda rest: search(rest, _part(budget, _PLAN_SHARE), SILENT))
+    found = packed_as_chosen(of, first, proven[0], lambda rest: search(rest, _part(budget, _PLAN_SHARE), SILENT))
     if found is None:
         return None
     return _better(of, None, settled(of.problem, found) if found.unplaced else found, proven)

@@ -21,7 +21,8 @@ def packed_as_chosen(
     of: GangDomains, first: FirstDomains, before: Plan, rest: Callable[[Problem], Plan]
 ) -> Plan | None:
     """Return the plan, with the classes of `before`, a plan of the same pods; `rest` plans those that ask for no
-    domain, and what minimum sizes demand. None where pods only wish for a domain, or where there are to be spares."""
+    domain, also such of gangs that have one, and what minimum sizes demand. None where pods only wish for a domain, or
+    where there are to be spares."""
     if of.wishes or any(group.spares for group in of.problem.node_groups):
         return None
     problem = of.problem
@@ -36,8 +37,13 @@ def packed_as_chosen(
             patterns.update((problem.node_groups[supply.group].id, tuple(pods.items())) for pods in found)
     new = [PlannedNodes(group, count, dict(pods)) for (group, pods), count in patterns.items()]
     gangs = with_places(problem, replace(before, relaxed=()), new, standing)
-    waiting = {each.gang for each in of.units}
-    others = [each for each in problem.pod_sets if each.count and (each.gang is None or each.gang not in waiting)]
+    asking = {number for each in of.units for number in each.pod_sets}
+    waiting = {each.gang for number, each in enumerate(of.units) if number not in first.at}
+    others = [
+        pods
+        for number, pods in enumerate(problem.pod_sets)
+        if pods.count and number not in asking and (pods.gang is None or pods.gang not in waiting)
+    ]
     deltas = {each.node_group: each.delta for each in gangs.increments}
     lacks = any(obliged(group) > deltas.get(group.id, 0) for group in problem.node_groups)
     return as_asked(problem, _with_others(problem, gangs, others, rest) if others or lacks else gangs, {})

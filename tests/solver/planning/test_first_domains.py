@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -13,6 +14,9 @@ from solver.model.budget import RunningBudget
 from solver.model.domains import gang_terms
 from solver.planning.domain_supply import GangDomains
 from solver.planning.first_domains import FirstDomains
+from solver.planning.packed_domains import packed_as_chosen
+from solver.planning.write_plan import with_specs
+from solver.verify.check import faults_of
 from tests.support.examples import examples
 from tests.support.solver.gangs import RACK, in_one_domain
 from tests.support.solver.problems import group
@@ -71,6 +75,22 @@ def test_gangs_are_whole_in_one_domain_on_nodes_that_hold_them(
     assert all(count <= most for count in nodes.values())
     assert all(len(mine) <= 1 for mine in racks_of.values())
     assert all(pods in (0, sets[number].count) for number, pods in served.items())
+
+
+def test_members_that_ask_for_no_domain_are_planned_beside_those_that_do() -> None:
+    """The plan is one of whole gangs; of one that has no domain nobody is planned."""
+    groups = racks(2, 1)
+    members = [gang(number, pods, 4000) for number, pods in enumerate((4, 5, 9))]
+    others = [PodSet(f"ns/other{n}", PodSpec((("cpu", 1000),)), 2, gang=each.gang) for n, each in enumerate(members)]
+    problem = Problem((*members, *others), (*groups, group("any", 8000)))
+    of = GangDomains(problem, gang_terms(problem), {})
+    apart = [replace(each, spec=replace(each.spec, pod_affinity=())) for each in members]
+    before = solve(replace(problem, pod_sets=(*apart, *others)), BUDGET)
+    before = with_specs(before, {one.spec: each.spec for one, each in zip(apart, members, strict=True)})
+    plan = packed_as_chosen(of, FirstDomains(of), before, lambda rest: solve(rest, BUDGET))
+    assert plan is not None
+    assert not [each for each in faults_of(problem, plan) if "objective" not in each]
+    assert {plan.pod_classes[each.pod_class].gang for each in plan.unplaced} == {"g2"}
 
 
 def test_many_gangs_over_many_racks_cost_hardly_more_than_apart() -> None:

@@ -375,6 +375,26 @@ def test_a_gang_leaves_the_domain_to_pods_that_have_no_other() -> None:
         assert plan.certificate.cost_usd_per_hour == 0.0
 
 
+def test_pods_that_differ_in_nothing_but_what_they_wish_or_ask_for_are_told_apart() -> None:
+    """A worker of a gang that is to be in one domain, and others like it that are not, or wish for it."""
+    asks = gang("a", 2)
+    wish = PreferredDomain(mark("a", RACK))
+    loose = replace(asks.spec, pod_affinity=())
+    specs = (
+        asks.spec,
+        loose,
+        *(replace(loose, preferred_domains=(each,)) for each in (wish, replace(wish, after_cost=True))),
+    )
+    standing = tuple(Node(f"n{n}", {"cpu": 96_000, "pods": 110, "gpu": 1}, {"rack": f"r{n}"}) for n in range(4))
+    for first, second in combinations(specs, 2):
+        for groups in ((*racks(2, 2, 1.0),), ()):
+            sets = tuple(replace(asks, name=f"ns/{n}", spec=spec, count=2) for n, spec in enumerate((first, second)))
+            problem = Problem(sets, groups, standing)
+            plan = solve(problem, BUDGET)
+            assert {each.spec for each in plan.pod_classes} == {first, second}
+            assert served(plan) is (bool(groups) or not {first, second} & {asks.spec})
+
+
 def test_minimum_sizes_are_kept_beside_gangs() -> None:
     least = replace(group("least", 8, 30.0, 4), min_size=2)
     plan = solve(Problem((gang("a", 8),), (*racks(1), least)), BUDGET)
