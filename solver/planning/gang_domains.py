@@ -138,7 +138,7 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     stage of its objective. `search` plans a problem as it is.
 
     What a plan costs at least is proven for gangs that need not be together, which is planned first. Where no choice of
-    domains serves as many, the problem itself is searched, too."""
+    domains serves as many at that cost, the problem itself is searched, too."""
     terms, wishes = gang_terms(problem), wished_domains(problem)
     keys = {key for key, _ in terms} | {wish.term.topology_key for wish in wishes}
     whole = with_new_domains(problem, keys, MOST_NEW_DOMAINS if wishes else len(terms))
@@ -146,7 +146,9 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     apart = {each: _apart(each) for each in of.asking}
     proven = [_searched_instead(problem, apart, _part(budget, _APART_SHARE), search, SILENT)]
     best = _best_choice(of, proven, budget, search)
-    if best is None or (not budget.exhausted and (_serves_less(best) or (terms and _costs_more(best)))):
+    # A domain with room for spares may cost more, of which the search knows nothing.
+    may_cost_less = terms and not any(group.spares for group in problem.node_groups)
+    if best is None or (not budget.exhausted and (_serves_less(best) or (may_cost_less and _costs_more(best)))):
         wished = {each: replace(each, preferred_domains=()) for each in of.asking if each.preferred_domains}
         found = _searched_instead(whole, wished, _rest(budget), search, progress)
         found = as_asked(whole, found, {}) if wished else found
