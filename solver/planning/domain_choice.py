@@ -19,7 +19,7 @@ from solver.planning.first_domains import FirstDomains
 from solver.reduction.reduced import price_micros
 from solver.relaxation.cp_sat import FEASIBLE, Model, new_solver, solve_within
 
-_MOST_PAIRS = 20_000
+_MOST_MODELLED = 20_000
 """Of pod sets and kinds of nodes: beyond it CP-SAT would have no answer in time."""
 _STAGE_SHARE = 0.8
 """Of what is left of the time for choosing, for one stage before the last."""
@@ -42,7 +42,7 @@ class ChosenDomains:
 
 def can_be_modelled(of: GangDomains) -> bool:
     """Return whether the model is small enough."""
-    return len(of.pod_sets) * len(of.supplies) <= _MOST_PAIRS
+    return len(of.pod_sets) * len(of.supplies) <= _MOST_MODELLED
 
 
 def of_first(of: GangDomains, first: FirstDomains) -> ChosenDomains:

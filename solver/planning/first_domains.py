@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from random import Random
 
-from solver.model import PODS
+from solver.model import PODS, PodSpec
 from solver.model.budget import RunningBudget
 from solver.model.capacity import remaining, taken_of_limits
 from solver.model.domains import DomainTerm
@@ -80,6 +80,8 @@ class FirstDomains:
         self._pods: Counter[int] = Counter()
         """By priority: those that have a domain."""
         sets = of.problem.pod_sets
+        self._requests = {number: _requests(sets[number].spec) for number in of.pod_sets}
+        """By pod set."""
         self._priorities = sorted({sets[number].priority for number in of.pod_sets}, reverse=True)
         self._users = Counter((key, value) for key, values in of.begun_before.items() for value in values)
         """By domain: nodes that stand there count one, and each part of a gang."""
@@ -259,7 +261,7 @@ class FirstDomains:
         filled, each = self._filled[index], self._of.most_per_node(pod_set, index)
         if not each:
             return None
-        requests = self._requests(pod_set)
+        requests = self._requests[pod_set]
         left, on = pods, []
         for node in filled.nodes:
             room = min(left, each - node.pods[pod_set], *(node.free[name] // amount for name, amount in requests))
@@ -275,11 +277,8 @@ class FirstDomains:
             left -= on[-1][1]
         return _Put(index, pod_set, pods - left, on, max(0, new)) if on else None
 
-    def _requests(self, pod_set: int) -> Sequence[tuple[str, int]]:
-        return [each for each in (*self._of.problem.pod_sets[pod_set].spec.requests, (PODS, 1)) if each[1]]
-
     def _put(self, put: _Put) -> None:
-        filled, requests = self._filled[put.supply], self._requests(put.pod_set)
+        filled, requests = self._filled[put.supply], self._requests[put.pod_set]
         for node, pods in put.on:
             if not any(node.pods.values()):
                 filled.nodes.append(node)
@@ -289,7 +288,7 @@ class FirstDomains:
                 node.free[name] -= amount * pods
 
     def _remove(self, put: _Put) -> None:
-        filled, requests = self._filled[put.supply], self._requests(put.pod_set)
+        filled, requests = self._filled[put.supply], self._requests[put.pod_set]
         for node, pods in put.on:
             node.pods[put.pod_set] -= pods
             for name, amount in requests:
@@ -327,3 +326,8 @@ class FirstDomains:
         for values in gang.domains.values():
             for each in values:
                 self._users[each] += sign
+
+
+def _requests(spec: PodSpec) -> Sequence[tuple[str, int]]:
+    """Return what a pod takes of its node."""
+    return [each for each in (*spec.requests, (PODS, 1)) if each[1]]
