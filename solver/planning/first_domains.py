@@ -226,7 +226,8 @@ class FirstDomains:
     def _tried(self, unit: GangPart, supplies: Sequence[int]) -> Sequence[_Put] | None:
         """Return where all pods of the unit are put in a domain: on the cheapest nodes, or, if the domain has too few
         of them, on those that hold most. None if they do not fit."""
-        return self._filled_with(unit, supplies, self._price) or self._filled_with(unit, supplies, self._nodes)
+        found = self._filled_with(unit, supplies, self._price)
+        return found or (self._filled_with(unit, supplies, self._nodes) if len(supplies) > 1 else None)
 
     def _price(self, put: _Put) -> float:
         return self._filled[put.supply].price_micros * put.new_nodes / put.pods
@@ -264,7 +265,12 @@ class FirstDomains:
         requests = self._requests[pod_set]
         left, on = pods, []
         for node in filled.nodes:
-            room = min(left, each - node.pods[pod_set], *(node.free[name] // amount for name, amount in requests))
+            room = min(left, each - node.pods[pod_set])
+            for name, amount in requests:
+                if node.free[name] < amount * room:
+                    room = node.free[name] // amount
+                    if room <= 0:
+                        break
             if room > 0:
                 on.append((node, room))
                 left -= room
