@@ -30,7 +30,7 @@ from solver.model import (
     Unplaced,
 )
 from solver.model.budget import RunningBudget
-from solver.model.domains import GANG_MARK, MOST_NEW_DOMAINS, folded, gang_terms, wished_domains, with_new_domains
+from solver.model.domains import MOST_NEW_DOMAINS, folded, gang_terms, wished_domains, with_new_domains
 from solver.model.eligibility import selects
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
@@ -43,7 +43,7 @@ from solver.planning.settling import settled
 from solver.planning.spares import with_spares
 from solver.planning.write_plan import as_asked, certified, with_specs
 from solver.reduction.objective import breaks_ties
-from solver.reduction.work import replaced
+from solver.reduction.work import one_for_each, told_apart
 from solver.verify.check import faults_of
 
 _APART_SHARE, _IMPROVE_SHARE, _CHOOSE_SHARE, _AGAIN_SHARE = 0.1, 0.15, 0.25, 0.1
@@ -86,7 +86,7 @@ def _pinned(of: GangDomains, choice: ChosenDomains) -> tuple[Problem, dict[PodSp
             parts.append(([there for there, _ in pinned], left))
         planned = [(_only_in(pods.spec, sites), count) for sites, count in parts]
         for spec, count in planned or [(_without_domain(of, number), pods.count)]:
-            found.append(replace(pods, spec=_told_apart(spec, pods.spec, before), count=count))
+            found.append(replace(pods, spec=told_apart(spec, pods.spec, before), count=count))
     groups = (
         replace(group, max_size=_most_beside_spares(group, choice.opened.get(number, 0)))
         for number, group in enumerate(of.problem.node_groups)
@@ -111,14 +111,6 @@ def _only_in(spec: PodSpec, there: Sequence[tuple[Requirement, ...]]) -> PodSpec
     return replace(_apart(spec), node_terms=(*spec.node_terms, tuple(map(NodeSelectorTerm, there))))
 
 
-def _told_apart(planned: PodSpec, spec: PodSpec, before: dict[PodSpec, PodSpec]) -> PodSpec:
-    """Note in `before` that a spec is planned instead of this one, and return it: with a label of its own that nobody
-    selects, where it is planned for another one already."""
-    while before.setdefault(planned, spec) != spec:
-        planned = replace(planned, labels=tuple(sorted((*planned.labels, (f"{GANG_MARK} {len(before)}", "")))))
-    return planned
-
-
 def _searched_instead(
     problem: Problem,
     instead: Mapping[PodSpec, PodSpec],
@@ -128,9 +120,8 @@ def _searched_instead(
 ) -> Plan:
     """Return the plan that is found for the problem with these specs instead of those, as one with those; reasons are
     those of what was planned."""
-    before = {each.spec: each.spec for each in problem.pod_sets if each.spec not in instead}
-    told = {spec: _told_apart(planned, spec, before) for spec, planned in instead.items()}
-    return with_specs(search(replaced(problem, told), budget, progress), before)
+    planned, before = one_for_each(problem, instead)
+    return with_specs(search(planned, budget, progress), before)
 
 
 def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, progress: SearchProgress) -> Plan:

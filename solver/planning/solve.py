@@ -43,7 +43,7 @@ from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import MICROS, Demand, Reduced
-from solver.reduction.work import replaced, within_share
+from solver.reduction.work import one_for_each, within_share
 from solver.verify.check import check
 from solver.verify.order import may_be_played, stuck
 from solver.verify.places import CheckedPlaces
@@ -178,9 +178,9 @@ def _solved_with(
     problem: Problem, instead: Mapping[PodSpec, PodSpec], budget: RunningBudget, progress: SearchProgress = SILENT
 ) -> Plan:
     """Return a plan that has the pods of these specs planned as those."""
-    asked = {planned: spec for spec, planned in instead.items()}
+    planned, asked = one_for_each(problem, instead)
     try:
-        plan = _solved(replaced(problem, instead), budget, progress)
+        plan = _solved(planned, budget, progress)
     except _UncheckedSpecsError as error:
         raise _UncheckedSpecsError(asked.get(spec, spec) for spec in error.specs) from error
     classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)

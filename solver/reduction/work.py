@@ -23,6 +23,7 @@ from itertools import takewhile
 from math import prod
 
 from solver.model import HOSTNAME, PodSelector, PodSpec, Problem
+from solver.model.domains import GANG_MARK
 from solver.model.eligibility import node_label_keys, read_node_names, required_terms
 from solver.reduction.device_work import beyond_share
 from solver.reduction.selecting import PodsByLabel
@@ -177,6 +178,22 @@ def replaced(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> Problem:
     """Return the problem with these specs instead of those."""
     sets = (replace(each, spec=instead.get(each.spec, each.spec)) for each in problem.pod_sets)
     return replace(problem, pod_sets=tuple(sets)) if instead else problem
+
+
+def told_apart(planned: PodSpec, spec: PodSpec, before: dict[PodSpec, PodSpec]) -> PodSpec:
+    """Note in `before` that a spec is planned instead of this one, and return it: with a label of its own that nobody
+    selects, where it is planned for another one already."""
+    while before.setdefault(planned, spec) != spec:
+        planned = replace(planned, labels=tuple(sorted((*planned.labels, (f"{GANG_MARK} {len(before)}", "")))))
+    return planned
+
+
+def one_for_each(problem: Problem, instead: Mapping[PodSpec, PodSpec]) -> tuple[Problem, dict[PodSpec, PodSpec]]:
+    """Return the problem with these specs instead of those, no two of which become one; and the specs that are asked
+    for, by those that are planned."""
+    before = {each.spec: each.spec for each in problem.pod_sets if each.spec not in instead}
+    told = {spec: told_apart(planned, spec, before) for spec, planned in instead.items()}
+    return replaced(problem, told), before
 
 
 @dataclass(frozen=True, slots=True)

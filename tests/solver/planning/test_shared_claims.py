@@ -45,3 +45,12 @@ def test_more_than_one_node_holds_is_not_served() -> None:
     sharing = spec(1500, namespace="ns", labels=(("claim", ""),), pod_affinity=(SHARED,))
     plan = solve(Problem((pods("ns/x", 3, sharing),), (A, B)), BUDGET)
     assert (plan.unplaced[0].count, plan.nodes[0].count) == (1, 1)
+
+
+def test_pods_that_differ_in_ties_over_keys_that_no_node_has_stay_apart() -> None:
+    """They are planned without these ties, as if they were alike."""
+    ties = (PodAffinityTerm(key, _of("claim"), alone=True) for key in ("rack", "block"))
+    asked = [spec(pod_affinity=(tie,)) for tie in ties] + [spec()]
+    plan = solve(Problem(tuple(pods(f"ns/{n}", 1 + n, each) for n, each in enumerate(asked)), (A,)), BUDGET)
+    assert [(each.spec, each.count) for each in plan.pod_classes] == [(asked[0], 1), (asked[1], 2), (asked[2], 3)]
+    assert not plan.unplaced
