@@ -893,6 +893,36 @@ SERVING = {
     ),
 }  # fmt: skip
 
+def _lost(name: str, **labels: str) -> Object:
+    """A node that is not Ready, with room for any of these pods."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    lost = node(name, taints=[taint], **labels)
+    lost["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    return lost
+
+
+_ALL = {"tolerations": [{"operator": "Exists"}]}
+_TWO_ZONES = [group("ga", zone="za"), group("gb", zone="zb")]
+NOT_READY = {
+    "its zone counts for a spread": Case(
+        [_lost("n", zone="zc"), *pods(6, X, topologySpreadConstraints=[spread()])], 2, 2, _TWO_ZONES
+    ),
+    "not for one that honours taints": Case(
+        [_lost("n", zone="zc"), *pods(6, X, topologySpreadConstraints=[spread(**HONOR)])], 6, 2, _TWO_ZONES
+    ),
+    "what runs there keeps others away": Case(
+        [_lost("n", zone="zb"), pod("r", X, nodeName="n"), *pods(2, X, affinity=anti(term(ZONE)))], 1, 1, _TWO_ZONES
+    ),
+    "what runs there is what others need": Case(
+        [_lost("n", zone="zb"), pod("r", X, nodeName="n"), *pods(2, affinity=affinity(term(ZONE)))],
+        2,
+        1,
+        _TWO_ZONES,
+        groups_opened=frozenset({"gb"}),
+    ),
+    "nothing is planned there": Case([_lost("n", zone="zb"), *pods(2, X, **_ALL)], 2, 1, _TWO_ZONES),
+}
+
 CASES = {
     f"{kind}: {name}": case
     for kind, cases in {
@@ -900,6 +930,7 @@ CASES = {
         "selectors": SELECTORS, "ending pods": ENDING, "first pods": FIRST, "names": NAMES, "DaemonSets": DAEMONS,
         "preferences": PREFERENCES, "starting nodes": STARTING, "storage": STORAGE, "limits": LIMITS,
         "namespaces": NAMESPACES, "serving": SERVING, "volumes": VOLUMES,
+        "nodes that are not Ready": NOT_READY,
     }.items()
     for name, case in cases.items()
 }  # fmt: skip
