@@ -91,7 +91,8 @@ def expand_all(
         expanded, of_domains = _with_topology(expanded, item, entries, form, problems)
         limits.extend(of_domains)
         for group in expanded:
-            if group.id in places:
+            # Two provisioners of one name are a problem of their own, and no further one of each of their groups.
+            if group.id in places and all(each.name != provisioner.name for each in made):
                 problems.append(f'{item.place}: the node group id "{group.id}" is {places[group.id]}\'s already')
             places.setdefault(group.id, item.place)
             chosen = AutoscalingOptions()

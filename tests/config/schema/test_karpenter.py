@@ -272,6 +272,11 @@ def test_every_problem_of_every_document(tmp_path: Path) -> None:
     assert 'the name "pool" is taken by' in found[-1]
 
 
+def test_two_pools_of_one_name_are_one_problem_however_many_groups_they_have(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, node_pool(), node_pool())
+    assert found.startswith('p.yaml[1]: the name "pool" is taken by ')
+
+
 def test_min_values_are_warned_about(tmp_path: Path) -> None:
     expanded = load(tmp_path, node_pool(template={"spec": {"requirements": [ARM | {"minValues": 5}]}}))
     (warning,) = expanded.warnings
