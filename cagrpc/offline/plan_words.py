@@ -88,7 +88,8 @@ def sentence_of_cost(planned: Planned) -> str:
     plan, certificate = planned.plan, planned.plan.certificate
     unplaced = sum(each.count for each in plan.unplaced)
     if certificate.status is Status.INFEASIBLE:
-        return f"infeasible: it is proven that no plan places any of the {pluralize(unplaced, 'pod')}"
+        them = "the pod" if unplaced == 1 else f"any of the {unplaced:,} pods"
+        return f"infeasible: it is proven that no plan places {them}"
     costs = f"{certificate.status.value}: new nodes cost {hourly(certificate.cost_usd_per_hour)}"
     if not plan.increments:
         costs = f"{certificate.status.value}: no new nodes"

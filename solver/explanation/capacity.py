@@ -27,7 +27,7 @@ from solver.model import (
 from solver.model.allocation import why_not_allocated
 from solver.model.capacity import new_node
 from solver.model.eligibility import matches_requirement, why_not_eligible
-from solver.model.quantities import format_quantity, pluralize, resource_words
+from solver.model.quantities import amount_words, format_quantity, pluralize, resource_words
 from solver.model.validation import MAX_COUNT
 
 _LARGEST = 2**62
@@ -226,7 +226,7 @@ POSSIBLE = "node_groups"
 LIMIT = ConstraintKind(
     "limit",
     _limits,
-    lambda c: f"limit {c.subject} allows {amount_text(c, c.before)} {c.key}",
+    lambda c: f"limit {c.subject} allows {amount_words(c.key, c.before or 0)}",
     lambda c: f"raise the {c.key} of limit {c.subject} from {amount_text(c, c.before)} to {amount_text(c, c.after)}",
     edit_problem=_raise_limit,
     reached=_limit_reached,

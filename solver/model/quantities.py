@@ -100,6 +100,13 @@ def resource_words(resource: str) -> str:
     return resource if driver == resource else f"volume attachments of {driver}"
 
 
+def amount_words(resource: str, amount: int) -> str:
+    """Return an amount with its resource: "4 cpu", "1 node", "3 pods", "2 volume attachments of ebs.csi.aws.com"."""
+    if resource in ("nodes", "pods"):
+        return pluralize(amount, resource.removesuffix("s"))
+    return f"{format_quantity(resource, amount)} {resource_words(resource)}"
+
+
 def pluralize(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: "1 node", "2,000 nodes"; `many` where that is no "s" more."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -31,7 +31,7 @@ from solver.model.allocation import after_pods, allocate, why_not_allocated
 from solver.model.capacity import new_node, remaining, room_of, taken
 from solver.model.domains import is_of_gang
 from solver.model.eligibility import ports_collide
-from solver.model.quantities import format_quantity, pluralize, resource_words
+from solver.model.quantities import amount_words, format_quantity, pluralize
 from solver.reduction.device_rows import distinct_devices
 from solver.reduction.devices import is_planned
 from solver.reduction.node_columns import NodeColumns
@@ -57,7 +57,7 @@ def limits_reached(problem: Problem, deltas: Mapping[str, int]) -> dict[str, tup
         for resource, left in remaining(limit).items():
             counted = {name: limit.counted(group).get(resource, 0) for name, group in groups.items()}
             spare = left - sum(counted.get(g, 0) * delta for g, delta in deltas.items())
-            sentence = f"limit {limit.name} allows {format_quantity(resource, limit.maxima[resource])} {resource}"
+            sentence = f"limit {limit.name} allows {amount_words(resource, limit.maxima[resource])}"
             for group_id, mine in counted.items():
                 if mine and mine > spare:
                     found[group_id].append(sentence)
@@ -501,7 +501,7 @@ class _Places:
         most = int(self._columns.free(name)[short].max())
         whole = (each.allocatable.get(name, 0) for each, here in zip(self._groups, short, strict=False) if here)
         beside = " beside DaemonSets" if max(whole, default=0) >= asked else ""
-        needs = f"needs {format_quantity(name, asked)} {resource_words(name)}"
+        needs = "needs room for one more pod" if name == PODS else f"needs {amount_words(name, asked)}"
         if beside_attached:
             needs += " beside volumes that are attached there"
         free = f"at most {format_quantity(name, most)} is free" if most > 0 else "none is free"

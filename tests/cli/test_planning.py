@@ -382,14 +382,15 @@ def test_workloads_without_a_pending_pod_are_one_as_well(
     assert f"none.yaml: found {found}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("count", "them"), [(1, "the pod"), (2, "any of the 2 pods")])
 def test_a_plan_that_places_nothing_says_no_bound_of_zero(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, them: str
 ) -> None:
-    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,count\nhuge,90000,1024,0,2\n")
+    (tmp_path / "pods.csv").write_text(f"name,cpu_milli,memory_mib,num_gpu,count\nhuge,90000,1024,0,{count}\n")
     assert main(["plan", *inputs]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.endswith("infeasible: it is proven that no plan places any of the 2 pods")
-    assert "Pods without a place 2 pods like default/huge (cpu 90, memory 1Gi): " in out
+    assert out.endswith(f"infeasible: it is proven that no plan places {them}")
+    assert f"Pods without a place {count} pod{'s' * (count > 1)} like default/huge (cpu 90, memory 1Gi): " in out
     assert "$0.00" not in out
 
 

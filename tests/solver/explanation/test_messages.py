@@ -103,6 +103,16 @@ SHORT = PossibleGroups(
             id="limit and size",
         ),
         pytest.param(
+            Problem((pods("ns/web", 3, web),), (group("a"),), limits=(Limit("cluster", {"nodes": 1}),)),
+            ["limit cluster allows 1 node: no room for one more node of a"],
+            ["limit cluster allows 1 node", "pods like ns/web ask for 4 cpu"],
+            [
+                ["raise the nodes of limit cluster from 1 to 3"],
+                ["lower the cpu request of pods like ns/web from 4 to 1333m"],
+            ],
+            id="limit of one node",
+        ),
+        pytest.param(
             Problem((pods("ns/big", 1, spec(9000)),), (group("a"),)),
             ["needs 9 cpu, at most 4 is free (node group a)"],
             ["pods like ns/big ask for 9 cpu"],

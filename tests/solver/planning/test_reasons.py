@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from solver import Budget, Limit, PodSet, Problem, Requirement, solve
-from solver.model import HostPort, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods, TopologySpread
+from solver.model import HostPort, Node, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods, TopologySpread
 from tests.support.solver.problems import group, node, pods, spec
 
 GHOSTS = PodSelector((Requirement("app", Operator.IN, ("ghost",)),))
@@ -55,6 +55,12 @@ class TestAffinity:
             "no label zone, over which it has a required pod affinity (node nowhere)",
             "no pod that its required pod affinity over zone selects runs there (node other)",
             "it has a required pod affinity over zone",
+        )
+
+    def test_to_pods_where_a_node_has_as_many_as_it_may(self) -> None:
+        full = Node("full", {"cpu": 4000, "pods": 0})
+        assert reasons(Problem((pods("a", 1, spec(1000)),), (), (full,))) == (
+            "needs room for one more pod, none is free (node full)",
         )
 
     def test_of_a_pod_kept_away_by_one_that_runs(self) -> None:
