@@ -616,7 +616,11 @@ def test_nothing_is_planned_onto_nodes_that_are_not_ready(tmp_path: Path) -> Non
         node("ready", {"type": "Ready", "status": "True"}),
         node("lost", {"type": "Ready", "status": "Unknown"}),
     )
-    assert {each.name: each.free.get("pods") for each in found.nodes} == {"does-not-say": None, "ready": None, "lost": 0}
+    assert {each.name: each.free.get("pods") for each in found.nodes} == {
+        "does-not-say": None,
+        "ready": None,
+        "lost": 0,
+    }
     assert found.warnings == ("nothing is planned onto nodes that are not Ready: 1, for example lost",)
 
 

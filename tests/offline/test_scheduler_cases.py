@@ -893,6 +893,7 @@ SERVING = {
     ),
 }  # fmt: skip
 
+
 def _lost(name: str, **labels: str) -> Object:
     """A node that is not Ready, with room for any of these pods."""
     taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

@@ -73,7 +73,7 @@ def _not_ready(state: ClusterState, fleet: FleetSnapshot) -> Iterator[Node]:
     in_flight = {node.instance_id for status in fleet.increments for node in status.nodes}
     left_out = in_flight | fleet.held_instances | deleting_instances(fleet)
     for each in state.nodes:
-        if not (each.ready or each.held or each.provider_id and each.provider_id in left_out):
+        if not (each.ready or each.held or (each.provider_id and each.provider_id in left_out)):
             yield replace(each.node, free={**each.node.free, PODS: 0}, devices=())
 
 
