@@ -222,7 +222,8 @@ class DocumentReader:
             self._report(document, self._admission.add(document))
         model, followed = self._model(self.moving)
         named = {document.name for document in self._by_kind["Namespace"]}
-        namespaces = {each.namespace for each in (*self._those_read, *(alike.like for alike in self.bound.alike))}
+        with_pods = (each for each in self._those_read if each.kind in (*_OF_PODS, "DaemonSet"))
+        namespaces = {each.namespace for each in (*with_pods, *(alike.like for alike in self.bound.alike))}
         self._complete = namespaces <= named if self.listed is None else "Namespace" in self.listed
         self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE, evictions=self.moving is not None)
         taken = {"Pod", "PodTemplate", "ProvisioningRequest", "ResourceQuota", _JOB_SET, *_REPLICATED, *_JOBS}
