@@ -188,6 +188,8 @@ class DocumentReader:
         """A pod with volumes."""
         self._notes: list[str] = []
         self._ignored: Counter[str] = Counter()
+        self._again: Counter[str] = Counter()
+        """Objects that came more than once, and how often beyond the first time."""
 
     def add(self, documents: Iterable[ManifestDocument]) -> None:
         """Take objects as they come."""
@@ -216,6 +218,7 @@ class DocumentReader:
             self._those_read += _daemon_sets(self._those_read, self.bound)
         else:
             self._those_read = self.documents
+        self._those_read = list(self._each_once(self._those_read))
         for document in self._those_read:
             self._by_kind[document.kind].append(document)
         for document in (*self._by_kind["PriorityClass"], *self._by_kind["RuntimeClass"]):
@@ -252,6 +255,18 @@ class DocumentReader:
                 for _, node in each.pods
             ),
         )
+
+    def _each_once(self, documents: Iterable[ManifestDocument]) -> Iterator[ManifestDocument]:
+        """Yield the documents without workloads and pods of a kind, namespace and name that came before: a server has
+        one of each."""
+        seen: set[tuple[str, str, str]] = set()
+        for each in documents:
+            if each.kind in WITH_PODS and each.metadata.get("name"):
+                if each.identity in seen:
+                    self._again[f"{each.kind} {each.namespace}/{each.name}"] += 1
+                    continue
+                seen.add(each.identity)
+            yield each
 
     def drained(self, kept: AbstractSet[str]) -> Described:
         """Return the cluster that was read without its nodes but those that are `kept`, by name: pods of the others
@@ -716,6 +731,9 @@ class DocumentReader:
         unready = [each.node.name for each in state.nodes if not each.ready]
         if unready:
             yield f"nothing is planned onto nodes that are not Ready: {len(unready)}, for example {unready[0]}"
+        if self._again:
+            count = pluralize(self._again.total(), "object")
+            yield f"ignored {count} of the name of another one of its kind, for example {next(iter(self._again))}"
         if strangers:
             yield (
                 f"ignored {pluralize(strangers.total(), 'running pod')}, since the files do not have the nodes, for"

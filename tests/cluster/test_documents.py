@@ -349,6 +349,12 @@ def test_a_table_of_pods_becomes_classes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_pod_that_is_there_twice_counts_once_and_is_told(tmp_path: Path) -> None:
+    found = _read(tmp_path, *(_object("Pod", "a", _pod_spec()) for _ in range(2)), _object("Pod", "b", _pod_spec()))
+    assert sum(each.count for each in found.pod_sets) == 2
+    assert found.warnings == ("ignored 1 object of the name of another one of its kind, for example Pod default/a",)
+
+
 def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     path = tmp_path / "pods.csv"
     path.write_text("name,cpu_milli,memory_mib,num_gpu\na,500,1024,0\n")
