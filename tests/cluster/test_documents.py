@@ -421,6 +421,7 @@ _HEADER = "name,cpu_milli,memory_mib,num_gpu\n"
         ("e.yaml", "kind: List\nitems: " + "[[], {}, " * 20_000, ": line 2: is nested more deeply than any Kubernetes"),
         ("b.yaml", "- " * 200_000, ": line 1: is nested more deeply than any Kubernetes object"),
         ("y.yaml", "kind: Pod\nspec: }\n", ": is not YAML: line 2: "),
+        ("k.yaml", "kind: Pod\nspec: {}\nspec: {}\n", ': line 3: duplicate key "spec", first in line 2'),
     ],
     ids=lambda value: value[:20] if len(value) < 200 else "long",
 )
@@ -432,6 +433,18 @@ def test_nothing_in_a_file_is_a_defect_of_the_reader(tmp_path: Path, name: str, 
     (line,) = str(raised.value).splitlines()
     assert line.startswith(f"{path}{problem}")
     assert len(line) < len(str(path)) + 250
+
+
+def test_a_duplicate_key_leaves_the_other_documents_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text("kind: Service\nkind: Pod\n---\n{kind: Service, spec: {<<: {a: 1}, a: 2, b: 1, b: 1}}\n---\n7\n")
+    with pytest.raises(InvalidInput) as raised:
+        read([path])
+    assert str(raised.value).splitlines() == [
+        f'{path}: line 2: duplicate key "kind", first in line 1',
+        f'{path}: line 4: duplicate key "b", first in line 4',
+        f"{path}[2]: expected a Kubernetes object, found 7",
+    ]
 
 
 def test_aliases_are_not_multiplied_beyond_any_cluster(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cagrpc.api.encoding.json_documents import Problems, mapping, members
 from solver.model import CPU, MEMORY, PODS
-from solver.model.quantities import amount
+from solver.model.quantities import amount, format_quantity
 from solver.model.validation import MAX_AMOUNT
 
 Amounts = dict[str, int]
@@ -100,15 +100,25 @@ class _Resize:
 
 
 def _requests(container: Mapping[str, Any], at: str, problems: Problems) -> Amounts:
-    resources, at = mapping(container, "resources", at, problems), f"{at}.resources"
-    return {**amounts(resources, "limits", at, problems), **amounts(resources, "requests", at, problems)}
+    limits, requests = _limits_and_requests(container, at, problems)
+    return {**limits, **requests}
+
+
+def _limits_and_requests(of: Mapping[str, Any], at: str, problems: Problems) -> tuple[Amounts, Amounts]:
+    """Return those of a container, or of a pod as a whole."""
+    resources, at = mapping(of, "resources", at, problems), f"{at}.resources".removeprefix(".")
+    limits, requests = amounts(resources, "limits", at, problems), amounts(resources, "requests", at, problems)
+    for resource, asked in requests.items():
+        if asked > limits.get(resource, asked):
+            found = format_quantity(resource, asked), format_quantity(resource, limits[resource])
+            problems.append(f"{at}.requests.{resource}: {found[0]} is more than the limit of {found[1]}")
+    return limits, requests
 
 
 def _pod_level(spec: Mapping[str, Any], path: str, problems: Problems, of_containers: Amounts) -> Amounts:
     """Return the requests of the pod as a whole, of the resources that can be requested so. A limit is the request
     where there is none, as the API server defaults it; of cpu and memory only where no container requests any."""
-    resources, at = mapping(spec, "resources", path, problems), f"{path}.resources"
-    limits, requests = amounts(resources, "limits", at, problems), amounts(resources, "requests", at, problems)
+    limits, requests = _limits_and_requests(spec, path, problems)
     defaulted = {name: limit for name, limit in limits.items() if name not in of_containers or _is_huge_pages(name)}
     return {
         name: asked

@@ -25,6 +25,28 @@ from solver.model.quantities import pluralize
 # The C loader, where available, is ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+
+class _StrictLoader(_LOADER):  # type: ignore[misc, valid-type]
+    """Refuses a mapping that has a key twice, as the API server does (its field validation is strict by default)."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        found: dict[tuple[str, str], yaml.ScalarNode] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                first = found.setdefault((key.tag, key.value), key)
+                if first is not key:
+                    line = first.start_mark.line + 1
+                    said = f"duplicate key {shown(key.value)}, first in line {line}"
+                    raise _DuplicateKeyError(f"line {key.start_mark.line + 1}: {said}")
+        return super().construct_mapping(node, deep=deep)
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+
 MOST_LEVELS = 500
 """Far more than Kubernetes' types nest; the C parser would overflow its stack on hundreds of thousands."""
 MOST_VALUES = 10_000_000
@@ -142,7 +164,7 @@ def _bodies(place: str, text: str, problems: Problems) -> Iterator[Any]:
     if line := _too_deep(text):
         problems.append(f"{place}: line {line}: is nested more deeply than any Kubernetes object")
         return
-    loader = _LOADER(text)
+    loader = _StrictLoader(text)
     aliases = "*" in text
     while loader.check_node():
         node: Any = loader.get_node()
@@ -152,6 +174,9 @@ def _bodies(place: str, text: str, problems: Problems) -> Iterator[Any]:
             return
         try:
             body = loader.construct_document(node)
+        except _DuplicateKeyError as error:
+            problems.append(f"{place}: {error}")
+            body = None
         except (ValueError, OverflowError, TypeError) as error:  # 2024-13-45; a number of thousands of digits
             problems.append(f"{place}: the document in line {line}: is not YAML: {error}")
             body = None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cagrpc.api.core.pods import PodDecoder, UnreadablePod, pod_spec
+from cagrpc.api.core.resources import effective_requests
 from cagrpc.api.encoding.messages import known_to_message
 from cagrpc.api.gen import kubernetes_pb2
 from solver.model import MEMORY
@@ -118,3 +119,17 @@ def test_names_that_are_no_text_fail_nothing() -> None:
         {"containers": [{"name": ["x"]}, {"name": {}}]}, "spec", problems, status={"containerStatuses": [{"name": []}]}
     )
     assert not problems
+
+
+def test_a_request_beyond_its_limit_is_refused_as_by_the_api_server() -> None:
+    over = {"requests": {"cpu": "2", "memory": "1Gi", "x.io/y": "1"}, "limits": {"cpu": "500m", "memory": "1024Mi"}}
+    problems: list[str] = []
+    spec = {
+        "containers": [{"name": "c", "resources": over}],
+        "resources": {"requests": {"cpu": 3}, "limits": {"cpu": 2}},
+    }
+    effective_requests(spec, "spec", problems)
+    assert problems == [
+        "spec.containers[0].resources.requests.cpu: 2 is more than the limit of 500m",
+        "spec.resources.requests.cpu: 3 is more than the limit of 2",
+    ]
