@@ -90,6 +90,8 @@ _LEFT_OUT: Mapping[str, str] = {
     "beyond": "left out {pods} that a ResourceQuota has no room for, for example of {example}",
     "expendable": f"left out {{pods}} of a priority below {EXPENDABLE_BELOW}, for which no nodes are added, for example"
     " {example}",
+    "nominated": "left out {pods} that the scheduler has nominated to a node, where room is kept, for example"
+    " {example}",
     "foreign": "left out {pods} of schedulers that are not planned for, for example {example}; --scheduler names those"
     " that are",
 }
@@ -221,6 +223,7 @@ class DocumentReader:
         self._those_read = list(self._each_once(self._those_read))
         for document in self._those_read:
             self._by_kind[document.kind].append(document)
+        self._names_of_nodes = {document.name for document in self._by_kind["Node"]}
         for document in (*self._by_kind["PriorityClass"], *self._by_kind["RuntimeClass"]):
             self._report(document, self._admission.add(document))
         model, followed = self._model(self.moving)
@@ -484,6 +487,8 @@ class DocumentReader:
         elif waits:
             self._note_passed_over(document, body["spec"], 1)
         if seen is not None:
+            if seen.nominated in self._names_of_nodes:
+                self._left_out["nominated"][f"{document.namespace}/{document.name}"] += 1
             self._add(document, seen, body["metadata"])
 
     def _bound_pods(self, alike: AlikePods) -> None:

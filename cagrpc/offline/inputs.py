@@ -176,7 +176,10 @@ def _no_pods(kinds: Counter[str], on_nodes: bool) -> str:
         return "found only Pods that have a node already; expected pending ones"
     if not kinds.keys() & WITH_PODS:
         return f"found {counted(kinds) or 'nothing'}; expected Pods, Deployments, Jobs or the like"
-    return f"found {counted(kinds)}, but no pending pod: a workload with 0 replicas has none, nor does one that is done"
+    why = "a workload with 0 replicas has none, nor does one that is done"
+    if kinds["StatefulSet"]:
+        why += ", or a StatefulSet that creates one pod at a time and waits until the last one is Ready"
+    return f"found {counted(kinds)}, but no pending pod: {why}"
 
 
 def read_inputs(inputs: Inputs, reader: DocumentReader, problems: Problems) -> ReadInputs:

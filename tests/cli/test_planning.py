@@ -382,6 +382,26 @@ def test_workloads_without_a_pending_pod_are_one_as_well(
     assert f"none.yaml: found {found}" in capsys.readouterr().err
 
 
+def test_a_stateful_set_that_waits_for_its_pod_to_be_ready_is_one_too(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = "ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: x, uid: u, controller: true}]"
+    (tmp_path / "one.yaml").write_text(f"""\
+{{apiVersion: v1, kind: Pod, metadata: {{name: x-0, {owner}}}, spec: {{nodeName: n, containers: [{{name: c}}]}}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: x, uid: u}}
+spec: {{replicas: 2, template: {{spec: {{containers: [{{name: c}}]}}}}}}
+status: {{replicas: 1}}
+""")
+    inputs[1] = str(tmp_path / "one.yaml")
+    assert main(["plan", *inputs]) == 2
+    assert "or a StatefulSet that creates one pod at a time and waits until the last one is Ready" in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(("count", "them"), [(1, "the pod"), (2, "any of the 2 pods")])
 def test_a_plan_that_places_nothing_says_no_bound_of_zero(
     inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, them: str

@@ -625,6 +625,17 @@ def test_nothing_is_opened_for_a_pod_that_is_being_deleted_or_expendable(tmp_pat
     )
 
 
+def test_a_pod_that_the_scheduler_has_nominated_has_its_room_where_that_node_is_there(tmp_path: Path) -> None:
+    node = _object("Node", "n1") | {"status": {"allocatable": {"cpu": 4, "memory": "4Gi", "pods": 10}}}
+    pods = [_object("Pod", on, _pod_spec(), status={"nominatedNodeName": on}) for on in ("n1", "gone")]
+    found = _read(tmp_path, node, *pods)
+    assert [each.name for each in found.pod_sets] == ["default/gone"]
+    assert found.nodes[0].free["cpu"] == 3000
+    assert found.warnings == (
+        "left out 1 pod that the scheduler has nominated to a node, where room is kept, for example default/n1",
+    )
+
+
 def test_nothing_is_planned_onto_nodes_that_are_not_ready(tmp_path: Path) -> None:
     def node(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
         return _object("Node", name, status={"allocatable": {"cpu": "4"}, "conditions": list(conditions)})
