@@ -90,8 +90,9 @@ class _OpenEpisode:
     def __init__(self, seen: ClusterMoment, counted: AbstractSet[str]) -> None:
         """`counted` are nodes that came in the episode before."""
         self.opened = self.changed = seen.at_seconds
-        without = replace(seen.state, waiting=())
         nodes = {each.node.name: each for each in seen.state.nodes}
+        # What is not Ready comes, or is broken: episodes are played from nodes that take pods.
+        without = replace(seen.state, waiting=(), nodes=tuple(each for each in seen.state.nodes if each.ready))
         # Nodes that are not Ready yet were ordered for pods that wait now.
         now = seen.at_seconds
         self.standing = {
