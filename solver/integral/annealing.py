@@ -217,14 +217,16 @@ def polished(
     fraction: float,
     least_cost_micros: float,
 ) -> Selection:
-    """Return the best plan found from `start` within the first `fraction` of the budget. Adds its columns."""
+    """Return the best plan found from `start` within the first `fraction` of the budget, which may end where it began.
+    Adds its columns."""
     reduced = pool.reduced
     if any(start.unserved.values()):
         return start
     units = {(demand.index, demand.row): demand.count for demand in reduced.live if demand.count}
     nodes = {pattern: count for pattern, count in zip(pool.patterns, start.nodes, strict=True) if count}
     bound = rounded_cost(least_cost_micros, reduced)
-    tries = [Annealing(reduced, weights.node_cost, units) for _ in _HOT]
+    as_it_is, *tries = (Annealing(reduced, weights.node_cost, units) for _ in range(1 + len(_HOT)))
+    as_it_is.place_as(nodes)
 
     def improve(number: int, until: float) -> None:
         tries[number].place_as(nodes)
@@ -236,6 +238,6 @@ def polished(
     else:
         with Threads(len(_HOT)) as threads:
             list(threads.map(improve, range(len(_HOT)), np.full(len(_HOT), fraction).tolist()))
-    found = min(tries, key=lambda each: each.cost_micros).nodes()
+    found = min((*tries, as_it_is), key=lambda each: each.cost_micros).nodes()
     pool.add(found, whole=True)
     return Selection(tuple(found.get(pattern, 0) for pattern in pool.patterns), start.unserved)

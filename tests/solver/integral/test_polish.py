@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from bench.workloads import catalogue_groups, pod_sets
@@ -32,7 +32,16 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(tuple(sets), tuple(groups), tuple(nodes))
 
 
+UPHILL = Problem(
+    (pods("p0", 7, spec(300)), pods("p1", 8, spec(1000))),
+    (group("g4", 4000, 0.2, max_size=200, min_size=1), group("g7", 7000, 0.33, max_size=200)),
+    (node("n0", 1000),),
+)
+"""Of which all tries end with a plan that costs more."""
+
+
 @given(problems())
+@example(UPHILL)
 @examples(60)
 def test_a_plan_is_read_as_it_is_and_becomes_no_dearer(problem: Problem) -> None:
     reduced = reduce(problem)
