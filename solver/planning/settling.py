@@ -68,7 +68,10 @@ def settled(problem: Problem, plan: Plan) -> Plan:
     """Return a plan in which every pod gets its turn, and no pod is left out that was found to have a place."""
     draft = _ChangedPlan(problem, plan)
     dropped = draft.drop_stuck()
-    added = _Completion(draft).run() if plan.unplaced or dropped else False
+    completion = _Completion(draft)
+    if dropped:
+        completion.settle_wishes()
+    added = completion.run() if plan.unplaced or dropped else False
     draft.note_daemons()
     return draft.plan(dropped) if dropped or added or draft.unsure else plan
 
@@ -316,7 +319,8 @@ class _ChangedPlan:
         placed: Counter[int] = Counter()
         for each in self.places:
             placed.update({index: pods * each.count for index, pods in each.pods.items()})
-        for key in sorted(self.relaxed):
+        # Who has gone is not known by the preferences that it gave up: those stay who gave up most.
+        for key in sorted(self.relaxed, key=lambda each: (-len(each[1]), each)):
             self.relaxed[key] = min(self.relaxed[key], placed[key[0]])
             placed[key[0]] -= self.relaxed[key]
 
@@ -493,6 +497,13 @@ class _Completion:
         if not self._affords():
             draft.not_tried.update(each.index for each in classes if each.spec.topology_spread)
         return found
+
+    def settle_wishes(self) -> None:
+        """Let those give up preferences that cannot keep them without pods that were taken out."""
+        plan = self._draft.written()
+        places = CheckedPlaces(self._problem, plan)
+        if not self._passes(plan, places):
+            self._passes_against_wishes(plan, places)
 
     def _is_tried(self, of: PodClass) -> bool:
         spec = of.spec

@@ -7,10 +7,21 @@ from dataclasses import replace
 import pytest
 
 from solver import Budget, PodSet, Problem, solve
-from solver.model import NODES, Limit
+from solver.model import (
+    NODES,
+    Limit,
+    NodeSelectorTerm,
+    Operator,
+    PodAffinityTerm,
+    PodSelector,
+    PreferredNodes,
+    PreferredPods,
+    Requirement,
+    RunningPods,
+)
 from solver.planning.settling import settled
 from solver.verify.check import faults_of
-from tests.support.solver.problems import group, spec
+from tests.support.solver.problems import group, node, spec
 
 
 @pytest.mark.parametrize("gang", [None, "g"])
@@ -24,3 +35,41 @@ def test_further_nodes_of_several_groups_keep_a_limit_that_they_share(most: int,
     assert list(faults_of(problem, plan)) == []
     placed = sum(each.count for each in plan.nodes)
     assert placed == (most if gang is None or most == 3 else 0)
+
+
+def _near(label: str) -> PodAffinityTerm:
+    return PodAffinityTerm("zone", PodSelector((Requirement(label, Operator.EXISTS),)))
+
+
+def _prefers(key: str, weight: int) -> PreferredNodes:
+    return PreferredNodes(weight, NodeSelectorTerm((Requirement(key, Operator.EXISTS),)))
+
+
+def test_of_pods_that_are_taken_out_those_stay_that_have_given_up_most() -> None:
+    """The one on the first node gives up a preference less than the other, and never gets its turn."""
+    free = spec(600, preferred_nodes=(_prefers("size", 100), _prefers("disk", 1)))
+    running = (RunningPods(spec(labels=(("x", ""),))),)
+    nodes = node("n1", 1000, labels={"zone": "a", "size": "1"}), node("n2", 1000, labels={"zone": "b"}, running=running)
+    plan = solve(Problem((PodSet("p", free, 2),), (), nodes), Budget(deterministic_seconds=1.0))
+    assert sorted(len(each.preferences) for each in plan.relaxed) == [1, 2]
+    bound = replace(free, pod_affinity=(_near("x"),))
+    asked = Problem((PodSet("p", bound, 2),), (), nodes)
+    of_both = replace(plan, pod_classes=(replace(plan.pod_classes[0], spec=bound),))
+    found = settled(asked, of_both)
+    assert [each.node for each in found.existing] == ["n2"]
+    assert list(faults_of(asked, found)) == []
+
+
+def test_pods_that_others_wished_to_be_with_and_that_are_taken_out_are_missed() -> None:
+    free = spec(600, labels=(("y", ""),))
+    wishing = spec(300, preferred_pods=(PreferredPods(10, _near("y")),))
+    nodes = (node("n1", 1000, labels={"zone": "a"}),)
+    plan = solve(Problem((PodSet("p", free, 1), PodSet("q", wishing, 1)), (), nodes), Budget(deterministic_seconds=1.0))
+    assert not plan.unplaced
+    assert not plan.relaxed
+    bound = replace(free, pod_affinity=(_near("x"),))
+    asked = Problem((PodSet("p", bound, 1), PodSet("q", wishing, 1)), (), nodes)
+    classes = (replace(each, spec=bound if each.spec == free else each.spec) for each in plan.pod_classes)
+    found = settled(asked, replace(plan, pod_classes=tuple(classes)))
+    assert [(each.count, len(each.preferences)) for each in found.relaxed] == [(1, 1)]
+    assert list(faults_of(asked, found)) == []
