@@ -68,10 +68,12 @@ def settled(problem: Problem, plan: Plan) -> Plan:
     """Return a plan in which every pod gets its turn, and no pod is left out that was found to have a place."""
     draft = _ChangedPlan(problem, plan)
     dropped = draft.drop_stuck()
-    completion = _Completion(draft)
-    if dropped:
-        completion.settle_wishes()
-    added = completion.run() if plan.unplaced or dropped else False
+    added = False
+    if plan.unplaced or dropped:
+        completion = _Completion(draft)
+        if dropped:
+            completion.settle_wishes()
+        added = completion.run()
     draft.note_daemons()
     return draft.plan(dropped) if dropped or added or draft.unsure else plan
 
