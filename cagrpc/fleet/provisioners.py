@@ -35,11 +35,14 @@ from solver.model import (
 )
 from solver.model.capacity import most_nodes
 from solver.model.eligibility import matches_requirement, untolerated, why_not_eligible
+from solver.model.quantities import some_of
 
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 """The label with a node's provisioner, as in karpenter.sh/v1; also for provisioners in cagrpc's own format."""
 PROVISIONER_NAME_LABEL = "karpenter.sh/provisioner-name"
 """The label of karpenter.sh/v1alpha5 that says the same."""
+_MOST_LISTED = 5
+"""Values of a requirement, or of a label, that a message names."""
 _POOLS = (
     NODEPOOL_LABEL,
     PROVISIONER_NAME_LABEL,
@@ -277,7 +280,7 @@ class _Condition:
 
     def __str__(self) -> str:
         requirement = self.requirement
-        values = f" [{_listed(requirement.values)}]" if requirement.values else ""
+        values = f" [{some_of(requirement.values, _MOST_LISTED)}]" if requirement.values else ""
         return f"{self.place} ({requirement.key} {requirement.operator}{values})"
 
 
@@ -349,7 +352,8 @@ def _matching(
         if requirement.operator is Operator.IN:
             known = {labels.get(requirement.key, "") for _, labels in everything}
             if unknown := [value for value in requirement.values if value not in known]:
-                warnings.append(f"{condition}: {_listed(unknown)} matches no instance type; {_nearest(unknown, known)}")
+                asked = some_of(unknown, _MOST_LISTED)
+                warnings.append(f"{condition}: {asked} matches no instance type; {_nearest(unknown, known)}")
         left = found
     return [offering for offering, _ in left]
 
@@ -375,8 +379,8 @@ def _nearest(values: Iterable[str], known: Iterable[str]) -> str:
         return f"values go from {pool[0]} to {pool[-1]}"
     near = dict.fromkeys(match for value in values for match in difflib.get_close_matches(value, pool, n=3, cutoff=0.5))
     if near:
-        return f"nearest: {_listed(near)}"
-    return f"there is {_listed(pool)}"
+        return f"nearest: {some_of(list(near), _MOST_LISTED)}"
+    return f"there is {some_of(pool, _MOST_LISTED)}"
 
 
 def _warn_of_contradictions(
@@ -432,12 +436,6 @@ def _whole_allocatable(group: NodeGroup, of_provisioner: Resources) -> Resources
     if huge_pages and group.capacity:
         found[MEMORY] = max(0, found.get(MEMORY, 0) - huge_pages)
     return found
-
-
-def _listed(values: Iterable[str]) -> str:
-    shown = list(values)
-    rest = len(shown) - 5
-    return ", ".join(shown[:5]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _naturally(text: str) -> list[tuple[int, str]]:

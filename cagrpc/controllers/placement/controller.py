@@ -358,11 +358,8 @@ def _not_nominated(
     of_nodes: Iterable[Sequence[str]], pod_sets: Mapping[PodKey, PodSet], nodes: Iterable[ClusterNode]
 ) -> Iterator[str]:
     """Yield the pods that would keep others of their node out if they were nominated there too."""
-    spread = [
-        [uid for uid in sorted(uids) if uid in pod_sets]
-        for uids in of_nodes
-        if any(pod_sets[uid].spec.topology_spread for uid in uids if uid in pod_sets)
-    ]
+    known = (sorted(uid for uid in uids if uid in pod_sets) for uids in of_nodes)
+    spread = [uids for uids in known if any(pod_sets[uid].spec.topology_spread for uid in uids)]
     of_one_domain = keys_of_one_domain(each.node.labels for each in nodes) if spread else frozenset()
     for uids in spread:
         pods = [(pod_sets[uid].spec, pod_sets[uid].priority) for uid in uids]
