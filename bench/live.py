@@ -1,8 +1,9 @@
-"""How near to the optimum in hindsight the whole comes, and how soon all pods run: `cagrpc serve` with `drive: plan`
-beside a real control plane, with simulated machines.
+"""How near to the optimum in hindsight the whole comes, and how soon all pods run: `cagrpc serve` beside a real control
+plane, with simulated machines.
 
     python -m bench.live [--arrivals at-once|paced|bare|waves] [--trace NAME|FILE.csv] [--groups openb|catalogue]
                          [--pods-a-second 5,20,100] [--scheduling-seconds 1] [--busy 3] [--dedicated]
+                         [--autoscaler PROGRAM [--drive assist] [--salvo] [--batch 30s]]
 
 The optimum is that of all pods planned together, which nobody knows before the last has come. Pods come
 
@@ -16,7 +17,8 @@ above what the first round planned; `rounds` are scale-ups; `unused` are nodes t
 to them; `all run` is counted from the first creation, `after` from the later of the last pod's creation and the last
 Node's readiness; `bound after lift` from the last taint to the last binding. With --scheduling-seconds an extender
 keeps the scheduler for so long with every pod; --busy processes do nothing but take CPU; --dedicated is
-`planner: {dedicated_nodes: true}`. Rows are Markdown, for docs/reference/performance.md.
+`planner: {dedicated_nodes: true}`. With `--drive assist` the cluster-autoscaler decides, and there are no rounds. Rows
+are Markdown, for docs/reference/performance.md.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.real_cluster import control_plane, real_autoscaler, served
+from bench.real_cluster import control_plane, external_provider, real_autoscaler, served
 from bench.table import machine, machine_line
 from bench.workloads import GPU, MIB, catalogue_groups, pod_sets, spec, with_tainted_gpus
 from cagrpc.api.core.nodes import START_UP_TAINT
@@ -82,6 +84,9 @@ class Case:
     scheduling_seconds: float = 0.0
     busy: int = 0
     dedicated: bool = False
+    drive: str = "plan"
+    salvo: bool = False
+    batch: str = ""
     verbose: bool = False
 
     @property
@@ -95,6 +100,12 @@ class Case:
             said.append(f"{self.busy} busy")
         if self.dedicated:
             said.append("dedicated nodes")
+        if self.drive != "plan":
+            said.append(self.drive)
+        if self.salvo:
+            said.append("salvo")
+        if self.batch:
+            said.append(f"batch {self.batch}")
         return ", ".join(said)
 
 
@@ -190,8 +201,13 @@ def main() -> None:
     parser.add_argument("--dedicated", action="store_true", help="planner.dedicated_nodes")
     parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="seconds until all pods run, at most")
     parser.add_argument("--autoscaler", type=Path, help="the program of an unmodified cluster-autoscaler, run beside")
+    parser.add_argument("--drive", choices=["plan", "assist"], default="plan")
+    parser.add_argument("--salvo", action="store_true", help="the autoscaler with --salvo-scale-up")
+    parser.add_argument("--batch", default="", help="expander.batch.window, with idle 1s")
     parser.add_argument("--verbose", action="store_true", help="the server's rounds and its log as well")
     arguments = parser.parse_args()
+    if arguments.autoscaler is None and (arguments.drive == "assist" or arguments.salvo):
+        parser.error("--drive assist and --salvo need --autoscaler")
     warm_up()
     print(f"Machine: {machine_line(machine())}.\n", flush=True)
     with control_plane() as (plane, directory):
@@ -220,6 +236,9 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
                     arguments.scheduling_seconds,
                     arguments.busy,
                     arguments.dedicated,
+                    arguments.drive,
+                    arguments.salvo,
+                    arguments.batch,
                     arguments.verbose,
                 )
 
@@ -302,10 +321,13 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
                 "budget": "5s",
                 "dedicated_nodes": case.dedicated,
             },
+            drive=case.drive,
+            expander={"batch": {"idle": "1s", "window": case.batch}} if case.batch else None,
         )
         live.start()
         if autoscaler is not None:
-            beside.enter_context(real_autoscaler(live, autoscaler))
+            flags = (*external_provider(live), *(["--salvo-scale-up"] if case.salvo else []))
+            beside.enter_context(real_autoscaler(live, autoscaler, flags))
         began = time.monotonic()
         wanted = sum(each.count for each in problem.pod_sets)
         create(live.cluster, problem.pod_sets, case)
@@ -340,7 +362,7 @@ def row(case: Case, problem: Problem, optimum: Plan, seen: Seen, live: Live, beg
         f"{best:,.2f}",
         f"{cost:,.2f}",
         f"{100 * (cost / best - 1):.2f} ({100 * (cost / bound - 1):.2f})",
-        f"{100 * (cost / rounds[0]['planned_cost_per_hour'] - 1):.2f}",
+        f"{100 * (cost / rounds[0]['planned_cost_per_hour'] - 1):.2f}" if rounds else "",
         str(len(rounds)),
         str(len(seen.groups)),
         str(live.ordered()),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from threading import Lock
@@ -15,6 +16,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
 from cagrpc.errors import FailedPrecondition
+from cagrpc.fleet.model import Placement
 from cagrpc.runtime.clock import EpochClock
 from cagrpc.runtime.controller import JsonList, JsonPage
 
@@ -42,6 +44,13 @@ class ExpanderChoice:
     reason: str
     waiting_since_seconds: float | None = None
     """When the oldest of them was created, since the epoch."""
+    placements: tuple[Placement, ...] = ()
+    """Which of the pods each node is for; where it is known."""
+
+    def among(self, pods: AbstractSet[str]) -> ExpanderChoice:
+        """Return the same for these of the pods alone."""
+        there = (replace(each, pods=tuple(pod for pod in each.pods if pod in pods)) for each in self.placements)
+        return replace(self, pods=self.pods & pods, placements=tuple(each for each in there if each.pods))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,7 @@ class DecisionLog:
         self,
         decision: Decision,
         pods: frozenset[str] = frozenset(),
+        placements: tuple[Placement, ...] = (),
         *,
         waiting_since_seconds: float | None = None,
         usual: bool = False,
@@ -143,12 +153,12 @@ class DecisionLog:
         refused: frozenset[str] = frozenset(),
     ) -> None:
         """Retain and log a decision. `pods` are the keys of those that the chosen option serves, the oldest created
-        at `waiting_since_seconds`. CA executes one option a loop, so a new decision replaces a choice that was not
-        taken; one that is not `of_fleet`, but about another autoscaler's groups, replaces none. Of the groups that are
-        `refused` no increase may follow: up to 1.31 CA takes a veto for all options. A `usual` one, which is
-        the same every time, is logged at debug level."""
+        at `waiting_since_seconds`, and `placements` says which of them each node is for. CA executes one option a
+        loop, so a new decision replaces a choice that was not taken; one that is not `of_fleet`, but about another
+        autoscaler's groups, replaces none. Of the groups that are `refused` no increase may follow: up to 1.31 CA takes
+        a veto for all options. A `usual` one, which is the same every time, is logged at debug level."""
         counted = islice((pod for pod in pods if len(pod) <= LONGEST_KEY), MOST_PODS)
-        choice = ExpanderChoice(frozenset(counted), decision.reason, waiting_since_seconds)
+        choice = ExpanderChoice(frozenset(counted), decision.reason, waiting_since_seconds, placements)
         with self._lock:
             self._ring.append(decision)
             self._options += len(decision.options)
@@ -181,7 +191,7 @@ class DecisionLog:
             self._waiting = None
         if self._clock() - at_seconds > CHOICE_SECONDS:
             return None
-        return choice if self._pending is None else replace(choice, pods=frozenset(self._pending(choice.pods)))
+        return choice.among(choice.pods if self._pending is None else frozenset(self._pending(choice.pods)))
 
     def pages(self) -> Mapping[str, JsonPage]:
         """Return `/decisions`."""

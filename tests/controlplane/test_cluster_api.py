@@ -30,7 +30,8 @@ from tests.support.fleet import group
 POOLS = ("a", "b", "c")
 SHORT = "short"
 """A pool whose machines never come, and whose provider never says so."""
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 3600.0
+"""Of increments. It passes only where a test says so, so that machines may take as long as they need."""
 MANY = 100
 
 
@@ -40,6 +41,7 @@ class MachineFleet:
     def __init__(self, workload: WorkloadCluster, directory: Path) -> None:
         self.workload = workload
         self._directory = directory
+        self.clock = SteadyClock()
         for pool in (*POOLS, SHORT):
             workload.template(pool, {"cpu": "4", "memory": "8Gi"}, labels={"pool": pool})
             workload.machine_deployment(pool)
@@ -48,14 +50,13 @@ class MachineFleet:
         self.groups: list[NodeGroup] = [group(pool, max_size=1000) for pool in (*POOLS, SHORT)]
 
     @contextmanager
-    def start(self, deadline_seconds: float = DEADLINE_SECONDS) -> Iterator[Fleet]:
+    def start(self) -> Iterator[Fleet]:
         access = ManagementAccess(self.workload.cluster.plane.kubeconfig())
         settings = ClusterApiSettings(CLUSTER, self.workload.namespace, self.sources, access)
-        clock = SteadyClock()
-        opened = open_backend(settings, BackendContext(self._directory, clock))
+        opened = open_backend(settings, BackendContext(self._directory, self.clock))
         journal = SqliteJournal(self._directory / "journal.sqlite")
-        of = FleetSettings(self.groups, increment_deadline_seconds=deadline_seconds)
-        fleet = Fleet(of, opened.backend, journal, clock=clock)
+        of = FleetSettings(self.groups, increment_deadline_seconds=DEADLINE_SECONDS)
+        fleet = Fleet(of, opened.backend, journal, clock=self.clock)
         try:
             yield fleet
         finally:
@@ -127,11 +128,18 @@ def run_many(
     fleet: Fleet,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Counter[str]:
-    """Apply all increments, do something once they are ordered, and wait; return the Nodes that are to stand, by
-    pool."""
+    """Apply all increments, do something once they are ordered, wait for those that can be had, and let the deadline of
+    the others pass; return the Nodes that are to stand, by pool."""
     ids = {fleet.apply(IncrementSpec(deltas)).id: deltas for deltas in increments}
     fleet.reconcile()
     meanwhile()
+
+    def had() -> bool:
+        fleet.reconcile()
+        return not any(fleet.increment(each).phase.in_flight for each, of in ids.items() if SHORT not in of)
+
+    machines.wait_for(had, "what can be had is there", fleet, seconds=900)
+    machines.clock.pass_time(DEADLINE_SECONDS)
     machines.settle(fleet, seconds=500)
     expected = Counter[str]()
     for increment_id, deltas in ids.items():
@@ -151,7 +159,7 @@ def test_increments_are_whole_or_gone(machines: MachineFleet) -> None:
 def test_a_known_shortage_does_not_wait_for_the_deadline(machines: MachineFleet) -> None:
     message = "failed to create instance: No valid host was found. There are not enough hosts available."
     machines.workload.provider.failing = {SHORT: ("InstanceCreateFailed", message)}
-    with machines.start(deadline_seconds=600) as fleet:
+    with machines.start() as fleet:
         increment = fleet.apply(IncrementSpec({"a": 1, SHORT: 1})).id
         machines.settle(fleet, seconds=60)
         found = fleet.increment(increment)
@@ -163,7 +171,7 @@ def test_a_known_shortage_does_not_wait_for_the_deadline(machines: MachineFleet)
 
 def test_the_core_is_killed_in_the_middle(machines: MachineFleet) -> None:
     core = machines.workload.core
-    with machines.start(deadline_seconds=60) as fleet:
+    with machines.start() as fleet:
         whole = fleet.apply(IncrementSpec({"a": 3, "b": 2})).id
         fleet.reconcile()
         core.stop(kill=True)
@@ -263,6 +271,6 @@ def test_a_hundred_increments(machines: MachineFleet) -> None:
         machines.workload.core.stop(kill=True)
         machines.workload.core.start()
 
-    with machines.start(deadline_seconds=240) as fleet:
+    with machines.start() as fleet:
         run_many(machines, many(MANY, seed=2), fleet, restart)
         machines.delete_all(fleet)

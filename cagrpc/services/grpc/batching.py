@@ -49,6 +49,18 @@ class Batching:
                 self._vetoed.setdefault(key, now)
         return f"waits for more pods: {pluralize(young, 'pod')} came just now; for {since + window - now:.0f} s at most"
 
+    def why_later(self, served: int, wanted: Iterable[Pod]) -> str:
+        """Return why an option comes later that counts so many pods again for which nodes are on their way; empty where
+        it does not. Until these nodes are there and the pods are nominated to them, the autoscaler packs all anew, and
+        its estimate is for those as well that find no room then. No pod waits for that once it is as old as the
+        window."""
+        now, window = self._clock(), self._settings.window_seconds
+        oldest = min((pod.created_at_seconds for pod in wanted), default=0)
+        if not served or now - oldest >= window:
+            return ""
+        left = f"for {oldest + window - now:.0f} s at most"
+        return f"counts {pluralize(served, 'pod')} again for which nodes are on their way: it waits for them, {left}"
+
 
 def _forget(times: dict[str, float], before: float) -> None:
     while times and (next(iter(times.values())) < before or len(times) > _MOST_PODS):

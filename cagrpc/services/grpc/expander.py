@@ -30,7 +30,7 @@ from cagrpc.cluster.released_pods import ReleasedPods
 from cagrpc.controllers.settings import AnswerRules, ExpanderMode
 from cagrpc.errors import InvalidInput, StillStarting, Unavailable
 from cagrpc.fleet.fleet import Fleet
-from cagrpc.fleet.model import FleetSnapshot, PodKey
+from cagrpc.fleet.model import FleetSnapshot, Placement, PodKey
 from cagrpc.fleet.prices import NodePlace
 from cagrpc.runtime import tracing
 from cagrpc.runtime.clock import EpochClock
@@ -39,6 +39,7 @@ from cagrpc.services.grpc.asked_groups import AskedGroups
 from cagrpc.services.grpc.batching import Batching
 from cagrpc.services.grpc.failed_scale_ups import FailedScaleUps, SetBack
 from cagrpc.services.grpc.gangs import OfferedGangs, OptionDemand
+from cagrpc.services.grpc.option_nodes import placements
 from cagrpc.services.grpc.spreading import Spreading
 from cagrpc.services.grpc.status import CallContext, Method
 from cagrpc.services.grpc.surroundings import NOTHING_AROUND, ClusterSurroundings, ready_since, surroundings
@@ -69,6 +70,8 @@ _LONGEST_UNKNOWN_ID, _LONGEST_ID = 100, 300
 _OF_WHAT_IS_LEFT = 0.8
 _OF_TEMPLATES = 0.4
 _OF_THE_DEADLINE = 0.6  # CA waits 5 s; the rest is for the way there and back
+_LEAST_PLACING_SECONDS, _MOST_PLACING_SECONDS = 0.05, 0.5
+_MOST_PLACED = 20_000  # as with `drive: plan`: an increment is one object
 _MOST_SHADOWS = 2  # one that is judged, and one that waits
 _MOST_SAID = 20
 MOST_FOREIGN = 1_000
@@ -366,7 +369,10 @@ class Expander:
         around = self._around(request, snapshot, lambda: self._monotonic() > decode_by)
         read_by = decode_by + _OF_TEMPLATES * (answer_by - decode_by)  # whatever time pods took
         offered = OfferedGroups(request, snapshot, settings.templates, lambda: self._monotonic() > read_by, around)
-        left_out = [why_left_out(offer.option, offered) or offer.why_left_out for offer in gangs.offers]
+        left_out = [
+            why_left_out(offer.option, offered) or offer.why_left_out or self._why_later(request, offer, snapshot)
+            for offer in gangs.offers
+        ]
         foreign = [each for each in request.options if offered.is_foreign(each.node_group)]
         if foreign:
             self._note_failed(request, foreign, offered)
@@ -427,6 +433,7 @@ class Expander:
         self._decisions.record(
             decision,
             wanted,
+            self._placements(chosen, wanted, offered, answer_by) if of_fleet and chosen is not None else (),
             waiting_since_seconds=since,
             of_fleet=of_fleet,
             refused=frozenset(() if answered or self._may_veto(request) else offered.groups),
@@ -437,6 +444,28 @@ class Expander:
                 place = offered.place(chosen.node_group)
                 self.failed.chosen(chosen.node_group, wanted, place, chosen.node_count)
         return wire.answer(answered, reason if chosen else "") if answered else wire.VETO
+
+    def _placements(
+        self, chosen: Option, wanted: AbstractSet[str], offered: OfferedGroups, answer_by: float
+    ) -> tuple[Placement, ...]:
+        """Return which of the pods each node of the chosen option is for, as far as there is time to find out. Only
+        with a cluster pods can be nominated."""
+        seconds = _OF_WHAT_IS_LEFT * (answer_by - self._monotonic())
+        if self._cluster is None or seconds < _LEAST_PLACING_SECONDS or len(wanted) > _MOST_PLACED:
+            return ()
+        pods = [pod for pod in chosen.pods if pod.key in wanted]
+        budget = Budget(seconds=min(seconds, _MOST_PLACING_SECONDS))
+        group, daemon_sets = offered.groups[chosen.node_group], offered.around.daemon_sets
+        placing = self._planner.submit(placements, pods, group, chosen.node_count, daemon_sets, budget)
+        try:
+            return placing.result(timeout=max(0.0, answer_by - self._monotonic()))
+        except (NotCompiledError, TimeoutError) as error:
+            log.info("the pods of an option are not placed: %s", error)
+        except Exception:  # a failed call would make CA choose at random
+            log.exception("placing the pods of an option failed; they go where the scheduler puts them")
+        finally:
+            placing.cancel()
+        return ()
 
     def _note(self, offered: OfferedGroups, decision: Decision, chosen: Option | None) -> None:
         """Note what was asked, and what would have been chosen."""
@@ -496,6 +525,14 @@ class Expander:
             if pod.key in offer.wanted and not (pod.gang is not None and is_of_request(pod.gang.name))
         ]
         return self._batching.why_wait(waiting) if waiting else ""
+
+    def _why_later(self, request: wire.Request, offer: OptionDemand, snapshot: FleetSnapshot) -> str:
+        """Return why an option for our fleet comes later: it counts pods that are served already."""
+        option = offer.option
+        if self._batching is None or not self._may_veto(request) or option.node_group not in snapshot.groups:
+            return ""
+        served = sum(pod.key in snapshot.in_flight_pods for pod in option.pods)
+        return self._batching.why_later(served, [pod for pod in option.pods if pod.key in offer.wanted])
 
     def _guards_gangs(
         self, request: wire.Request, offers: Sequence[OptionDemand], foreign: Sequence[Option], unknown: str

@@ -287,6 +287,7 @@ class Provider:
             origin=Origin.AUTOSCALER,
             pods=choice.pods if choice else frozenset(),
             reason=choice.reason if choice else "asked for by the cluster-autoscaler",
+            placements=choice.placements[: request.delta] if choice else (),
             waiting_since_seconds=choice.waiting_since_seconds if choice else None,
         )
         with tracing.span("committing") as span:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cagrpc.api.gen import kubernetes_pb2
+from cagrpc.api.gen import expander_pb2, kubernetes_pb2
 from cagrpc.controllers.settings import AnswerRules, BatchSettings, ExpanderMode
 from cagrpc.fleet.catalogue import embedded_catalogue
+from cagrpc.fleet.model import IncrementSpec, Origin
 from cagrpc.services.grpc.template_groups import TemplateGroups
 from tests.services.grpc.test_template_groups import LARGE, M7, answered
 from tests.support.fleet import FleetHarness, group
@@ -21,7 +22,7 @@ BATCH = BatchSettings(IDLE, WINDOW)
 def house_of(rules: AnswerRules) -> House:
     templates = TemplateGroups(catalogue=embedded_catalogue())
     options = {"templates": templates, "answers": rules, "serves_requests": False}
-    return House(FleetHarness(groups=[group("ours")]), expander_options=options)
+    return House(FleetHarness(groups=[group("ours"), group("other", price=9.0)]), expander_options=options)
 
 
 @pytest.fixture
@@ -131,3 +132,24 @@ def test_options_of_our_own_fleet_wait_too(house: House) -> None:
     assert answered(house, request) == []
     house.harness.clock.advance(WINDOW)
     assert answered(house, request) == ["ours"]
+
+
+def test_an_option_that_counts_pods_again_waits_for_their_nodes_and_others_do_not(house: House) -> None:
+    """The autoscaler's estimate would be for the pods that are served as well."""
+    clock = house.harness.clock
+    clock.now = 1_000.0
+    old, new = created("a", clock.now - IDLE), created("b", clock.now - IDLE)
+    house.fleet.apply(IncrementSpec({"ours": 1}, Origin.AUTOSCALER, frozenset({"uid-a"})))
+
+    def asked(*options: expander_pb2.Option) -> list[str]:
+        request = asking(*options)
+        request.nodeBytesMap["eks"] = M7
+        return answered(house, request)
+
+    assert asked(option("ours", 2, [old, new])) == []
+    assert house.decisions.latest()[-1].options[0].left_out == (
+        "counts 1 pod again for which nodes are on their way: it waits for them, for 28 s at most"
+    )
+    assert asked(option("ours", 2, [old, new]), option("other", 1, [new])) == ["other"]
+    clock.advance(WINDOW - IDLE)
+    assert asked(option("ours", 2, [old, new])) == ["ours"]
