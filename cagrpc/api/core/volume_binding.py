@@ -12,11 +12,10 @@ zone.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
-from typing import Protocol
 
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.volumes import (
@@ -371,37 +370,66 @@ _WAITS, _TO_COME = "waits", "to-come"
 Terms = tuple[NodeSelectorTerm, ...]
 
 
-class StorageObjects(Protocol):
-    """The objects of a cluster, or of files. None where there is no such object."""
+Lookup = tuple[str, Hashable]
+"""A kind of object, in words of this module, and its key."""
 
-    def claim(self, key: str) -> VolumeClaim | None: ...
 
-    def volume(self, name: str) -> Volume | None: ...
+@dataclass(slots=True)
+class StorageObjects:
+    """The objects of a cluster. What is asked for is remembered, whether it is there or not."""
 
-    def storage_class(self, name: str) -> StorageClass | None: ...
+    claims: Mapping[str, VolumeClaim]
+    volumes: Mapping[str, Volume]
+    classes: Mapping[str, StorageClass]
+    chosen: Mapping[str, Mapping[str, ChosenVolumes]]
+    """The volumes that claims can count on, of those of their class that are bound to none: by class, and by claim."""
+    users_of: Mapping[str, ClaimUsers]
+    twins: Mapping[tuple[str, str], Collection[str]]
+    """The volumes of a driver and handle: nodes attach them as one."""
+    room: Callable[[StorageClass, int], tuple[Reach, Lookup]]
+    """Returns where the class's driver has room for a volume of so many bytes, and what that is asked as."""
+    asked: set[Lookup] = field(default_factory=set, init=False)
 
-    def default_class(self) -> StorageClass | None: ...
+    def claim(self, key: str) -> VolumeClaim | None:
+        self.asked.add(("claim", key))
+        return self.claims.get(key)
+
+    def volume(self, name: str) -> Volume | None:
+        self.asked.add(("volume", name))
+        return self.volumes.get(name)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        self.asked.add(("class", name))
+        return self.classes.get(name)
+
+    def default_class(self) -> StorageClass | None:
+        self.asked.add(("default class", ""))
+        return default_of(self.classes.values())
 
     def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
-        """Return the volumes that a claim can count on, of those of its class that are bound to none; None without
-        any."""
-        ...
+        """Return the volumes that a claim of this class can count on; None without any."""
+        self.asked.add(("volumes for", claim.key))
+        return self.chosen.get(of.name, {}).get(claim.key)
 
     def reach(self, of: StorageClass, size: int) -> Reach:
-        """Return where the class's driver has room for a volume of so many bytes."""
-        ...
+        found, asked = self.room(of, size)
+        self.asked.add(asked)
+        return found
 
     def is_shared(self, claim: str) -> bool:
         """Return whether several pods use a claim."""
-        ...
+        self.asked.add(("shared", claim))
+        return len(self.users_of.get(claim, ())) > 1
 
     def has_twins(self, volume: Volume) -> bool:
-        """Return whether other volumes have its driver and handle: nodes attach them as one."""
-        ...
+        """Return whether other volumes have its driver and handle."""
+        self.asked.add(("volume", volume.name))
+        return len(self.twins.get((volume.driver, volume.disk), ())) > 1
 
-    def users(self, claim: str, pod: str) -> OtherUsers:
+    def users(self, claim: str, pod: Hashable) -> OtherUsers:
         """Return the pods that use a claim or may, but for the pod with this key and those that are `blocked`."""
-        ...
+        self.asked.add(("users", claim))
+        return (self.users_of.get(claim) or ClaimUsers()).others(pod)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS, EXPENDABLE_BELOW
-from cagrpc.api.core.volumes import Volume
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
@@ -456,15 +455,11 @@ class ClusterModel:
         storage, room, nodes = self._storage, self._storage.room, self._nodes
         limits = KeyedValues[dict[str, int]](lambda name, _, limits: nodes.put_limits(name, limits))
         csi = "/apis/storage.k8s.io/v1"
-
-        def put_volume(before: Volume | None, after: Volume | None) -> None:
-            storage.put_volume(before, after)
-            nodes.put_volume(before, after)
-
+        storage.volume_changed = nodes.put_volume
         for path, kind, read, table, listed in (
-            (CLASSES, "StorageClass", volumes.storage_class, Values(storage.put_class), storage.listed),
-            (VOLUMES, "PersistentVolume", volumes.volume, Values(put_volume), storage.listed),
-            (CLAIMS, "PersistentVolumeClaim", volumes.claim, Values(storage.put_claim), storage.listed),
+            (CLASSES, "StorageClass", volumes.storage_class, storage.classes, storage.listed),
+            (VOLUMES, "PersistentVolume", volumes.volume, storage.volumes, storage.listed),
+            (CLAIMS, "PersistentVolumeClaim", volumes.claim, storage.claims, storage.listed),
             (CAPACITIES, "CSIStorageCapacity", volumes.storage_capacity, room.capacities, room.listed),
             (DRIVERS, "CSIDriver", volumes.keeps_count, room.drivers, room.listed),
             (f"{csi}/csinodes", "CSINode", volumes.attach_limits, limits, str),

@@ -399,12 +399,8 @@ class NodeTable:
                     del self._kept[each.volume]
                 self._keep(each.node, (each.driver, self._disks.get(each.volume, each.volume)), count)
 
-    def put_volume(self, before: Volume | None, after: Volume | None) -> None:
+    def put_volume(self, name: str, _before: Volume | None, after: Volume | None) -> None:
         """Set by which handle a volume is known, of which there may be VolumeAttachments."""
-        known = after or before
-        if known is None:
-            return
-        name = known.name
         disks = self._disks.pop(name, name), name if after is None else after.disk
         if disks[1] != name:
             self._disks[name] = disks[1]

@@ -8,16 +8,16 @@ whenever a volume is made; pods are read again only where that changes an answer
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cagrpc.api.core.volume_binding import (
     ChosenVolumes,
     ClaimUser,
     ClaimUsers,
-    OtherUsers,
+    StorageObjects,
     VolumeDemand,
     bound_by,
     choose,
@@ -37,7 +37,7 @@ from cagrpc.api.core.volumes import (
 from cagrpc.cluster.state import oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.workloads import Values
+from cagrpc.cluster.view.workloads import KeyedValues, Values
 
 CAPACITIES = "/apis/storage.k8s.io/v1/csistoragecapacities"
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
@@ -48,7 +48,6 @@ CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _RUNNING = (PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING, PodStage.NOMINATED)
 _NOT_LISTED = ("storage", "")
 _NOTHING = VolumeDemand()
-_NOBODY = ClaimUsers()
 _MOST_TWINS = 2
 """Volumes of one handle of which one more, or one fewer, changes what the others are."""
 
@@ -118,9 +117,11 @@ class Storage:
 
     def __init__(self, references: References) -> None:
         self._references = references
-        self.claims: dict[str, VolumeClaim] = {}
-        self.volumes: dict[str, Volume] = {}
-        self.classes: dict[str, StorageClass] = {}
+        self.claims: KeyedValues[VolumeClaim] = KeyedValues(self._claim_changed)
+        self.volumes: KeyedValues[Volume] = KeyedValues(self._volume_changed)
+        self.classes: KeyedValues[StorageClass] = KeyedValues(self._class_changed)
+        self.volume_changed: Callable[[str, Volume | None, Volume | None], None] = lambda _name, _before, _after: None
+        """Called with each change of a volume: its name, the volume before, and after."""
         self.drivers: frozenset[str] = frozenset()
         """Drivers that attach a volume of a pod, or have."""
         self._unbound: defaultdict[str, dict[str, Volume]] = defaultdict(dict)
@@ -162,16 +163,12 @@ class Storage:
 
     # Tables
 
-    def put_claim(self, before: VolumeClaim | None, after: VolumeClaim | None) -> None:
-        _set(self.claims, before, after, lambda each: each.key)
-        for each in (before, after):
-            if each is not None:
-                self._references.changed(("claim", each.key))
-                self._unsettled.add(self._of_default_class(each).spec.class_name or "")
-                self._note_class(each.key)
+    def _claim_changed(self, key: str, before: VolumeClaim | None, after: VolumeClaim | None) -> None:
+        self._references.changed(("claim", key))
+        self._unsettled.update(self._of_default_class(each).spec.class_name or "" for each in (before, after) if each)
+        self._note_class(key)
 
-    def put_volume(self, before: Volume | None, after: Volume | None) -> None:
-        _set(self.volumes, before, after, lambda each: each.name)
+    def _volume_changed(self, name: str, before: Volume | None, after: Volume | None) -> None:
         for each in (before, after):
             if each is None:
                 continue
@@ -187,6 +184,7 @@ class Storage:
                 self._references.changed(("claim", each.claim))
             if not self._is_taken(each):
                 self._unsettled.add(each.class_name)
+        self.volume_changed(name, before, after)
 
     def _count_twin(self, each: Volume, *, there: bool) -> None:
         twins = self._twins[each.driver, each.disk]
@@ -199,22 +197,14 @@ class Storage:
         if not twins:
             del self._twins[each.driver, each.disk]
 
-    def has_twins(self, volume: Volume) -> bool:
-        """Return whether other volumes have its driver and handle."""
-        return len(self._twins.get((volume.driver, volume.disk), ())) > 1
-
     def _is_taken(self, each: Volume) -> bool:
-        return bool(each.claim) and bool((found := self.claims.get(each.claim)) and found.bound)
+        return bool(each.claim) and bool((found := self.claims.of.get(each.claim)) and found.bound)
 
-    def put_class(self, before: StorageClass | None, after: StorageClass | None) -> None:
-        defaults = [default_of(self.classes.values())]
-        _set(self.classes, before, after, lambda each: each.name)
-        defaults.append(default_of(self.classes.values()))
-        self._unsettled.update(each.name for each in defaults if each is not None)
-        for each in (before, after):
-            if each is not None:
-                self._references.changed(("class", each.name), ("default class", ""))
-                self._unsettled.add(each.name)
+    def _class_changed(self, name: str, before: StorageClass | None, after: StorageClass | None) -> None:
+        others = [each for each in self.classes.of.values() if each.name != name]
+        defaults = (default_of([*others, *([each] if each else ())]) for each in (before, after))
+        self._unsettled.update((name, *(each.name for each in defaults if each is not None)))
+        self._references.changed(("class", name), ("default class", ""))
 
     def read_again(self, most: int) -> bool:
         """Read again whom a change concerns, as much work as reading so many pods; return whether these are all."""
@@ -228,7 +218,7 @@ class Storage:
 
     def _settle(self) -> None:
         for name in sorted(self._unsettled):
-            of, before = self.classes.get(name), self._chosen.pop(name, {})
+            of, before = self.classes.of.get(name), self._chosen.pop(name, {})
             after = {} if of is None else self._choose(of)
             if after:
                 self._chosen[name] = after
@@ -277,12 +267,8 @@ class Storage:
 
     def _note_shared(self, key: str, before: int) -> None:
         """Tell where a claim has become one that several pods use, or of one."""
-        if (before > 1) is not self.is_shared(key):
+        if (before > 1) is not (len(self._users[key]) > 1):
             self._references.changed(("shared", key))
-
-    def is_shared(self, claim: str) -> bool:
-        """Return whether several pods use a claim."""
-        return len(self._users.get(claim) or _NOBODY) > 1
 
     def _users_changed(self, key: str) -> None:
         self._references.changed(("users", key))
@@ -297,7 +283,7 @@ class Storage:
             del self._waiting[of][key]
             if not self._waiting[of]:
                 del self._waiting[of]
-        found = self.claims.get(key)
+        found = self.claims.of.get(key)
         asked = self._templates.get(key) if found is None else found.spec
         if key not in self._users or asked is None:
             return
@@ -307,13 +293,13 @@ class Storage:
 
     def _asked_for(self, key: str) -> VolumeClaim | None:
         """Return the claim, or the one that is still to be made for a pod."""
-        found, template = self.claims.get(key), self._templates.get(key)
+        found, template = self.claims.of.get(key), self._templates.get(key)
         if found is None and template is not None:
             found = VolumeClaim(key, template)
         return None if found is None else self._of_default_class(found)
 
     def _of_default_class(self, found: VolumeClaim) -> VolumeClaim:
-        return of_default_class(found, default_of(self.classes.values()))
+        return of_default_class(found, default_of(self.classes.of.values()))
 
     def resolved(
         self, seen: ObservedPod, stage: PodStage | None
@@ -324,87 +310,26 @@ class Storage:
             return seen, _NOTHING, frozenset()
         if self._unlisted:
             return seen, _NOTHING, frozenset((_NOT_LISTED,))
-        lookups = _Lookups(self)
-        found = demand(seen.pod, lookups, oldest_first(seen.ref), running=stage in _RUNNING)
+        objects = StorageObjects(
+            self.claims.of, self.volumes.of, self.classes.of, self._chosen, self._users, self._twins, self.room.reach
+        )
+        found = demand(seen.pod, objects, oldest_first(seen.ref), running=stage in _RUNNING)
         self.drivers |= {driver for driver, _ in found.attached}
         self._note(seen.key, blocked=found.blocked)
         spec = bound_by(seen.pod.spec, found, seen.pod.identity.namespace)
         labels = {**seen.pod.labels, **found.labels}
         pod = replace(seen.pod, spec=spec, labels=labels)
-        return replace(seen, pod=pod), found, frozenset(lookups.references)
+        return replace(seen, pod=pod), found, frozenset(objects.asked)
 
     def _note(self, key: Hashable, *, blocked: bool) -> None:
         for each in self._used.get(key, ()):
             if self._users[each].block(key, blocked=blocked):
                 self._references.changed(("users", each))
 
-    def chosen(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
-        """Return the volumes that a claim of this class can count on; none before `read_again` has found them."""
-        return self._chosen.get(of.name, {}).get(claim.key)
-
     def _choose(self, of: StorageClass) -> Mapping[str, ChosenVolumes]:
         volumes = self._unbound.get(of.name, {}).values()
         if not volumes:
             return {}
-        of_default = self._waiting.get(None, ()) if default_of(self.classes.values()) is of else ()
+        of_default = self._waiting.get(None, ()) if default_of(self.classes.of.values()) is of else ()
         waiting = map(self._asked_for, (*self._waiting.get(of.name, ()), *of_default))
         return choose(filter(None, waiting), volumes)
-
-    def users(self, claim: str, pod: Hashable) -> OtherUsers:
-        """Return the other pods that use a claim, or may."""
-        return (self._users.get(claim) or _NOBODY).others(pod)
-
-
-@dataclass(slots=True)
-class _Lookups:
-    """`StorageObjects` over the tables; remembers what was asked for."""
-
-    storage: Storage
-    references: set[Reference]
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage, self.references = storage, set()
-
-    def claim(self, key: str) -> VolumeClaim | None:
-        self.references.add(("claim", key))
-        return self.storage.claims.get(key)
-
-    def volume(self, name: str) -> Volume | None:
-        self.references.add(("volume", name))
-        return self.storage.volumes.get(name)
-
-    def storage_class(self, name: str) -> StorageClass | None:
-        self.references.add(("class", name))
-        return self.storage.classes.get(name)
-
-    def default_class(self) -> StorageClass | None:
-        self.references.add(("default class", ""))
-        return default_of(self.storage.classes.values())
-
-    def chosen_volumes(self, claim: VolumeClaim, of: StorageClass) -> ChosenVolumes | None:
-        self.references.add(("volumes for", claim.key))
-        return self.storage.chosen(claim, of)
-
-    def reach(self, of: StorageClass, size: int) -> Reach:
-        found, reference = self.storage.room.reach(of, size)
-        self.references.add(reference)
-        return found
-
-    def is_shared(self, claim: str) -> bool:
-        self.references.add(("shared", claim))
-        return self.storage.is_shared(claim)
-
-    def has_twins(self, volume: Volume) -> bool:
-        self.references.add(("volume", volume.name))
-        return self.storage.has_twins(volume)
-
-    def users(self, claim: str, pod: str) -> OtherUsers:
-        self.references.add(("users", claim))
-        return self.storage.users(claim, pod)
-
-
-def _set(table: dict[str, Any], before: Any, after: Any, key: Any) -> None:
-    if after is not None:
-        table[key(after)] = after
-    elif before is not None:
-        table.pop(key(before), None)
