@@ -59,13 +59,6 @@ class AlikePods:
     pods: list[StandingPod] = field(default_factory=list)
 
 
-class ReducedPod(NamedTuple):
-    """A bound pod, and those that it is like."""
-
-    alike: AlikePods
-    pod: StandingPod
-
-
 class StandingPods:
     """Keeps the pods that are bound to a node and have not ended."""
 
@@ -79,18 +72,11 @@ class StandingPods:
 
     def add(self, document: ManifestDocument) -> bool:
         """Keep a pod; return whether it is one that is bound. All else is left to the caller."""
-        found = self.reduced(document)
-        if found is not None:
-            self.keep(found)
-        return found is not None
-
-    def reduced(self, document: ManifestDocument) -> ReducedPod | None:
-        """Return a pod that is bound, to be kept or not; None for all else."""
         if document.kind != "Pod":
-            return None
+            return False
         spec, status = document.spec, mapping(document.body, "status")
         if not spec.get("nodeName") or status.get("phase") in ENDED:
-            return None
+            return False
         metadata = document.metadata
         try:
             body = _reduced(metadata, spec, status)
@@ -100,17 +86,14 @@ class StandingPods:
         alike = None if key is None else self._known.get(key)
         if alike is None:
             alike = AlikePods(ManifestDocument(document.place, body))
+            self.alike.append(alike)
             if key is not None:
                 self._known[key] = alike
         said = metadata.get("creationTimestamp")
         created = said if isinstance(said, int) else epoch_seconds(said)
         name = str(metadata.get("name") or metadata.get("generateName") or "")
-        return ReducedPod(alike, StandingPod(str(spec["nodeName"]), name, str(metadata.get("uid") or ""), created))
-
-    def keep(self, found: ReducedPod) -> None:
-        if not found.alike.pods:
-            self.alike.append(found.alike)
-        found.alike.pods.append(found.pod)
+        alike.pods.append(StandingPod(str(spec["nodeName"]), name, str(metadata.get("uid") or ""), created))
+        return True
 
 
 def _key(body: Mapping[str, Any]) -> bytes | None:

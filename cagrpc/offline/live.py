@@ -12,7 +12,7 @@ from typing import Any
 
 from cagrpc.api.files.documents import ManifestDocument
 from cagrpc.backends.registry import cluster_sources
-from cagrpc.cluster.bound_pods import ReducedPod, StandingPods
+from cagrpc.cluster.bound_pods import StandingPods
 from cagrpc.cluster.documents import DocumentReader, followed_kinds
 from cagrpc.config.files import expand_documents
 from cagrpc.config.groups import Expanded
@@ -82,7 +82,7 @@ def read_resources(client: Client, reader: DocumentReader) -> tuple[Unread, ...]
         if kind in without or _group(path) in served:
             continue  # a newer version has the same objects
         try:
-            found = _listed(client, path, kind, reader.bound)
+            found = _listed(client, path, kind, reader)
             served.add(_group(path))
         except NotFound:
             found = []  # the cluster does not serve it, so nothing is of it
@@ -93,11 +93,7 @@ def read_resources(client: Client, reader: DocumentReader) -> tuple[Unread, ...]
             unread[Unread(f"{path.rpartition('/')[2]} ({why})", _MEANINGS[kind])] = None
             continue
         listed.add(kind)
-        for each in found:
-            if isinstance(each, ReducedPod):
-                reader.bound.keep(each)
-            else:
-                reader.documents.append(each)
+        reader.documents += found
     reader.listed = listed
     return tuple(unread)
 
@@ -108,21 +104,25 @@ def _group(path: str) -> tuple[str, str]:
     return versioned.rpartition("/")[0], plural
 
 
-def _listed(client: Client, path: str, kind: str, bound: StandingPods) -> list[ManifestDocument | ReducedPod]:
-    """Return all objects of a collection; pods that are bound are reduced by `bound`, and not kept yet."""
+def _listed(client: Client, path: str, kind: str, reader: DocumentReader) -> list[ManifestDocument]:
+    """Return all objects of a collection but pods that are bound, which are the reader's from now on."""
     version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
     for attempt in range(_ATTEMPTS):
-        read: list[ManifestDocument | ReducedPod] = []
+        read: list[ManifestDocument] = []
+        bound = StandingPods()
         try:
             for body in client.items(path):
                 place = f"{path} ({identity(Encoding.JSON, body)})"
                 document = ManifestDocument(place, {"apiVersion": version, **body, "kind": kind})
-                read.append(bound.reduced(document) or document)
+                if not bound.add(document):
+                    read.append(document)
         except Expired:
             # it took longer than the API server keeps a list's continuation
             if attempt == _ATTEMPTS - 1:
                 raise
         else:
+            if bound:
+                reader.bound = bound
             return read
     return []
 
