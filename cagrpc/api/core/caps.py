@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cagrpc.api.core.constraints import POD_AFFINITIES, PREFERRED, REQUIRED
+from cagrpc.api.core.constraints import PREFERRED, REQUIRED, pod_affinity_terms
 from cagrpc.api.encoding.json_documents import Document, mapping, members, texts
 from solver.model import PodAffinityTerm, PodSelector
 
@@ -40,7 +40,7 @@ def beyond(what: str, count: int, most: int) -> str:
 def beyond_caps(spec: Document) -> str:
     """Return of what a v1.PodSpec in JSON shape has more than is planned with; empty for nothing. Malformed fields are
     reported where they are read."""
-    terms, node_terms = list(_terms(spec)), list(_node_terms(spec))
+    terms, node_terms = list(pod_affinity_terms(spec)), list(_node_terms(spec))
     spreads = _members(spec, "topologySpreadConstraints")
     selectors = [mapping(each, "labelSelector") for each in (*terms, *spreads)]
     selectors += [mapping(each, "namespaceSelector") for each in terms]
@@ -84,13 +84,6 @@ def coarse_anti_affinity(spec: Document, namespace: str) -> tuple[PodAffinityTer
 def coarse_terms(of_all: Mapping[str, bool], namespace: str) -> tuple[PodAffinityTerm, ...]:
     """Return a term for each topology key that selects all pods of the namespace, or of all namespaces."""
     return tuple(PodAffinityTerm(key, PodSelector((), None if all_ else (namespace,))) for key, all_ in of_all.items())
-
-
-def _terms(spec: Document) -> Iterator[Document]:
-    for kind in POD_AFFINITIES:
-        holder = mapping(mapping(spec, "affinity"), kind)
-        yield from _members(holder, REQUIRED)
-        yield from (mapping(each, "podAffinityTerm") for each in _members(holder, PREFERRED))
 
 
 def _node_terms(spec: Document) -> Iterator[Document]:

@@ -263,7 +263,7 @@ def namespace_selectors(spec: Mapping[str, Any]) -> frozenset[Conditions]:
     are read."""
     if spec.get("affinity") is None:
         return frozenset()
-    terms = _pod_affinity_terms(spec)
+    terms = pod_affinity_terms(spec)
     return frozenset(filter(None, (label_selector(term, "namespaceSelector", "", []) for term in terms)))
 
 
@@ -273,13 +273,15 @@ def own_label_keys(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     Malformed fields are reported where the constraints are read."""
     if spec.get("affinity") is None and spec.get("topologySpreadConstraints") is None:
         return None
-    terms = [*(term for term, _ in members(spec, "topologySpreadConstraints")), *_pod_affinity_terms(spec)]
+    terms = [*(term for term, _ in members(spec, "topologySpreadConstraints")), *pod_affinity_terms(spec)]
     names = ("matchLabelKeys", "mismatchLabelKeys")
     keys = {key for term in terms for name in names for key in texts(term, name)}
     return tuple(sorted(keys)) if terms else None
 
 
-def _pod_affinity_terms(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def pod_affinity_terms(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the terms of affinity and anti-affinity between pods, required and preferred. Malformed ones are reported
+    where they are read."""
     for kind in POD_AFFINITIES:
         holder, _ = _affinity(spec, kind, "", [])
         yield from (term for term, _ in members(holder, REQUIRED))
