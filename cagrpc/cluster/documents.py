@@ -456,10 +456,10 @@ class DocumentReader:
             if not mapping(body, "status"):
                 hard = mapping(document.spec, "hard")
                 body = {**body, "status": {"hard": hard}}
-            try:
-                left = quota(dict(body)).value.left
-            except InvalidInput as error:
-                self._report(document, [str(error).partition(": ")[2]])
+            here: Problems = []
+            left = quota(body, here).left
+            if here:
+                self._report(document, ["; ".join(here)])
                 continue
             used = Counter[str]() if body is document.body else self._requested(document.namespace)
             of = self._quotas[document.namespace]

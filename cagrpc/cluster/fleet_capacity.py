@@ -167,7 +167,6 @@ class _GroupTemplates:
         self._groups = {group.id: group for group in groups}
         self._daemon_sets = daemon_sets
         self._left: dict[str, tuple[Resources, tuple[Devices, ...]]] = {}
-        self._nothing_left: dict[str, tuple[Resources, tuple[Devices, ...]]] = {}
 
     def left(self, group_id: str) -> tuple[Resources, tuple[Devices, ...]]:
         """Return what is left for pods beside the DaemonSets', resources and devices; nothing of a group that is not
@@ -185,13 +184,9 @@ class _GroupTemplates:
         if group is None:
             return None
         labels = {**group.labels_in(each.domain), HOSTNAME: each.name}
-        free, devices = self.nothing_left(each.node_group) if full else self.left(each.node_group)
-        return Node(each.name, free, labels, group.taints, allocatable=group.allocatable, devices=devices)
-
-    def nothing_left(self, group_id: str) -> tuple[Resources, tuple[Devices, ...]]:
-        if group_id not in self._nothing_left:
-            self._nothing_left[group_id] = dict.fromkeys(self.left(group_id)[0], 0), ()
-        return self._nothing_left[group_id]
+        free, devices = self.left(each.node_group)
+        node = Node(each.name, free, labels, group.taints, allocatable=group.allocatable, devices=devices)
+        return _full(node) if full else node
 
 
 def _at_most(there: tuple[Devices, ...], left: tuple[Devices, ...]) -> tuple[Devices, ...]:

@@ -184,7 +184,7 @@ class Cluster:
         self.api.put(path_of("/apis/apps/v1/replicasets", name), {"metadata": metadata, "spec": wanted, "status": {}})
         for number in range(replicas if on else 0):
             self.create(name, node=on[number % len(on)])
-        self._count(made, [pod for pod in self.pods().values() if pod.owner == made.key])
+        self._count(made, [pod for pod in self.pods().values() if pod.ref.workload == made.key])
         return made
 
     def create(self, workload: str, count: int = 1, *, node: str = "") -> list[str]:
@@ -338,13 +338,13 @@ class Cluster:
         """Let workloads and DaemonSets create pods that they lack, and count what PodDisruptionBudgets allow."""
         for name, spec in self.daemon_sets.items() if self.daemons_come else ():
             owner = f"DaemonSet/{NAMESPACE}/{name}"
-            have = {each.node for each in self.pods().values() if each.owner == owner}
+            have = {each.node for each in self.pods().values() if each.ref.workload == owner}
             for node in self.nodes().keys() - have:
                 if (known := self._node(node, held=True)) is not None and _runs_on(spec, known):
                     self.add(spec=spec, owner=owner, node=node)
         pods: dict[str, list[ObservedPod]] = {}
         for pod in self.pods().values():
-            pods.setdefault(pod.owner, []).append(pod)
+            pods.setdefault(pod.ref.workload, []).append(pod)
         for each in self.workloads.values():
             there = pods.get(each.key, [])
             lacking = each.replicas - sum(pod.counted for pod in there) if each.creates else 0

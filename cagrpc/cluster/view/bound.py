@@ -30,6 +30,7 @@ from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.pods import PodTable, RememberedPod
 from cagrpc.cluster.view.shares import weight
+from cagrpc.cluster.view.sinks import KeyedValues
 from cagrpc.errors import InvalidInput
 from solver.model import PodSelector, PodSpec, RunningPods
 from solver.model.eligibility import selects
@@ -93,32 +94,25 @@ class _Covering:
         return tuple(sorted(found)[:_MOST_NAMED])
 
 
-class DisruptionBudgets:
+class DisruptionBudgets(KeyedValues[DisruptionBudget]):
     """The table of PodDisruptionBudgets."""
 
     def __init__(self) -> None:
-        self._of: dict[str, DisruptionBudget] = {}
+        super().__init__(self._put_budget)
         self._by_namespace: defaultdict[str, dict[str, DisruptionBudget]] = defaultdict(dict)
         self._covering: dict[str, _Covering] = {}
         """The budgets of each namespace, made anew once they are asked for after selectors have changed."""
 
-    def keys(self) -> Iterable[str]:
-        return list(self._of)
-
-    def put(self, named: Named[DisruptionBudget]) -> None:
-        before, budget = self._of.get(named.key), named.value
-        self._of[named.key] = self._by_namespace[budget.namespace][named.key] = budget
-        if before is None or before.selector != budget.selector:
-            self._covering.pop(budget.namespace, None)
-
-    def drop(self, key: str) -> None:
-        before = self._of.pop(key, None)
-        if before is not None:
-            there = self._by_namespace[before.namespace]
-            del there[key]
-            if not there:
-                del self._by_namespace[before.namespace]
-            self._covering.pop(before.namespace, None)
+    def _put_budget(self, key: str, before: DisruptionBudget | None, after: DisruptionBudget | None) -> None:
+        namespace = key.partition("/")[0]
+        there = self._by_namespace[namespace]
+        there.pop(key, None)
+        if after is not None:
+            there[key] = after
+        if not there:
+            del self._by_namespace[namespace]
+        if before is None or after is None or before.selector != after.selector:
+            self._covering.pop(namespace, None)
 
     def undrainable(self, nodes: Iterable[tuple[str, Mapping[EquivalenceClass, int]]]) -> dict[str, str]:
         """Return the nodes that cannot be drained now, each with the reason. `nodes` are names, and the pods to be
@@ -127,7 +121,7 @@ class DisruptionBudgets:
         As the cluster-autoscaler decides: a budget that lets no pod go blocks the node, one that lets some go only
         makes the drain slower. A pod with two budgets cannot be evicted at all (upstream: the eviction subresource).
         """
-        if not self._of:
+        if not self.of:
             return {}
         found = {}
         for name, pods in nodes:
@@ -138,7 +132,7 @@ class DisruptionBudgets:
 
     def exhausted(self, covering: Iterable[str]) -> str:
         """Return the first of these budgets that allows no disruption now; empty where there is none."""
-        return next((key for key in covering if self._of[key].allowed < 1), "")
+        return next((key for key in covering if self.of[key].allowed < 1), "")
 
     def covering(self, of: EquivalenceClass) -> tuple[str, ...]:
         """Return the budgets (`namespace/name`) that select pods of this class, ten at most."""

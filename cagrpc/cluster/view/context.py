@@ -23,6 +23,7 @@ from cagrpc.api.encoding.messages import known_to_message, message_to_dict, pars
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.references import Reference, References
+from cagrpc.cluster.view.sinks import KeyedValues
 from solver.model import Labels, Operator, Requirement
 from solver.model.eligibility import matches_requirement
 
@@ -115,7 +116,9 @@ class ReadingContext:
         self._matching: dict[Conditions, Matching] = {}
         self._most = 100
         self._namespaces = _NamespacesVersion(self)
-        self._runtime_classes: dict[str, RuntimeClass] = {}
+        self.runtime_classes: KeyedValues[RuntimeClass] = KeyedValues(
+            lambda _name, _before, _after: references.changed(OF_RUNTIME_CLASSES)
+        )
 
     def namespaces(self) -> KnownNamespaces:
         """Return the Namespaces that are known; the same value until one changes. For readers under the lock."""
@@ -155,23 +158,13 @@ class ReadingContext:
                 self._set(conditions, found, self._meeting(conditions))
             self._namespaces = _NamespacesVersion(self)
 
-    def put_runtime_class(self, name: str, found: RuntimeClass | None) -> None:
-        """Set a RuntimeClass; None removes it."""
-        if self._runtime_classes.get(name) == found:
-            return
-        if found is None:
-            del self._runtime_classes[name]
-        else:
-            self._runtime_classes[name] = found
-        self._references.changed(OF_RUNTIME_CLASSES)
-
     def admitted(self, spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the v1.PodSpec (in JSON shape) of a template as admission leaves it; None where it refuses the pod,
         because its RuntimeClass does not exist."""
         name = runtime_class_name(spec)
         if not name:
             return spec
-        found = self._runtime_classes.get(name)
+        found = self.runtime_classes.of.get(name)
         return None if found is None else with_runtime_class(spec, found)
 
     def admit(self, pod: kubernetes_pb2.Pod) -> bool:

@@ -54,7 +54,7 @@ from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.workloads import FollowedKind, KeyedValues, Values
+from cagrpc.cluster.view.sinks import FollowedKind, KeyedValues, Values
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import Labels, PodSpec

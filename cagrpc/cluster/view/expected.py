@@ -364,12 +364,6 @@ class _Change:
     """Theirs."""
 
 
-class _Reader(NamedTuple):
-    """The expected pods of a workload, as readers of claims."""
-
-    workload: str
-
-
 class ExpectedPods:
     def __init__(
         self,
@@ -422,7 +416,9 @@ class ExpectedPods:
     def put_pod(self, seen: ObservedPod) -> bool:
         """Count a pod; return whether it is news that it is there. If that depends on how many were expected, it is
         recorded once that is known."""
-        owner = seen.owner if seen.counted and not seen.owner.startswith("DaemonSet/") else ""
+        owner = seen.ref.workload
+        if not seen.counted or owner.startswith("DaemonSet/"):
+            owner = ""
         before = self._pods.get(seen.key, "")
         if owner != before:
             self.drop_pod(seen.key)
@@ -495,13 +491,11 @@ class ExpectedPods:
                 del self._left[namespace]
             self._references.changed(_of_namespace(namespace))
 
-    def put_ending(self, before: str | None, after: str | None) -> None:
-        """Set a namespace that is being deleted, or is gone."""
-        self._ending.discard(before or "")
-        if after:
-            self._ending.add(after)
-        if before != after:
-            self._references.changed(_of_namespace(after or before or ""))
+    def put_ending(self, namespace: str, *, ends: bool) -> None:
+        """Set whether a namespace is being deleted."""
+        if (namespace in self._ending) is not ends:
+            self._ending ^= {namespace}
+            self._references.changed(_of_namespace(namespace))
 
     def refuse(self, workload: str, at_seconds: int) -> None:
         """Expect no pods of a workload whose pod the API server refused then (since the epoch). What was refused before
@@ -557,7 +551,7 @@ class ExpectedPods:
 
     def _change(self, key: str, at: float | None = None) -> _Change:
         """Have the expected pods of this workload found anew before they are asked for next."""
-        self._references.due(_Reader(key), lambda: self._update(key))
+        self._references.due(_reader(key), lambda: self._update(key))
         now = self._clock()
         change = self._outdated.setdefault(key, _Change(now, now))
         change.at = now if at is None else at
@@ -574,7 +568,7 @@ class ExpectedPods:
         root = self._roots.get(key)
         if root is None:
             if not wanted:
-                self._references.drop(_Reader(key))
+                self._references.drop(_reader(key))
                 if change is not None and came:
                     self._triggers.record(change.namespace, at)
                 return work
@@ -598,7 +592,7 @@ class ExpectedPods:
         if not wanted:
             del self._roots[key]
             self._short.pop(key, None)
-            self._references.drop(_Reader(key))
+            self._references.drop(_reader(key))
         return work + max(before, len(root.pods)) // _AS_READING_A_POD
 
     def _serve(self, workload: str) -> None:
@@ -693,7 +687,7 @@ class ExpectedPods:
         while len(root.pods) > number:
             self._pop(key, root)
         self._note(key, root)
-        self._references.put(_Reader(key), references, lambda: self._update(key))
+        self._references.put(_reader(key), references, lambda: self._update(key))
 
     def _read(
         self, key: str, index: int, like: ObservedPod
@@ -737,6 +731,11 @@ class ExpectedPods:
         self._of_namespaces[root.namespace] -= 1
         if not self._of_namespaces[root.namespace]:
             del self._of_namespaces[root.namespace]
+
+
+def _reader(workload: str) -> Reference:
+    """Return the expected pods of a workload, as reader of claims."""
+    return "expected of", workload
 
 
 def _of_namespace(name: str) -> Reference:

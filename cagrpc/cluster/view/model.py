@@ -17,7 +17,7 @@ from cagrpc.api.capacity_quotas import CapacityQuota
 from cagrpc.api.core import volumes
 from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL, GangCount
 from cagrpc.api.core.movability import MovingRules
-from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class
+from cagrpc.api.core.runtime_classes import read_runtime_class
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS, EXPENDABLE_BELOW
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.provisioning.objects import TemplatePod
@@ -42,7 +42,7 @@ from cagrpc.cluster.view.objects import Keyed, ObservedPod, PodReader, read_node
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import Reference
 from cagrpc.cluster.view.requirements import Requirements
-from cagrpc.cluster.view.sinks import Followed, Table, by_uid
+from cagrpc.cluster.view.sinks import Followed, FollowedKind, KeyedValues, Table, Values, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
     CAPACITIES,
@@ -57,10 +57,7 @@ from cagrpc.cluster.view.workloads import (
     EVENTS,
     FAILED_CREATE,
     FailedCreates,
-    FollowedKind,
-    KeyedValues,
     Priorities,
-    Values,
     Workload,
     WorkloadReader,
     failed_create,
@@ -185,7 +182,7 @@ class ClusterModel:
             ),
             self._fed(
                 Resource(RUNTIME_CLASSES, reader_of("RuntimeClass", read_runtime_class), Encoding.JSON, optional=True),
-                KeyedValues(self._runtime_class_changed),
+                self._context.runtime_classes,
             ),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
@@ -226,7 +223,7 @@ class ClusterModel:
                 self._expected.expire()
                 expected = len(self._expected.refs)
             news = self._triggers.latest()
-            first = next(iter(waiting.values())).since if waiting else max(news.values(), default=None)
+            first = next(iter(waiting.values())) if waiting else max(news.values(), default=None)
             return Arrivals(len(waiting), first, news, expected)
 
     def shares(self) -> tuple[Mapping[str, float], int]:
@@ -245,8 +242,7 @@ class ClusterModel:
         with self._lock:
             if isinstance(key, ExpectedPod):
                 return None if self._expected is None else self._expected.ref(key)
-            known = self._pods.waiting.get(key)
-            return known.ref if known else None
+            return self._pods.waiting_ref(key)
 
     def subscribe(
         self, changed: Callable[[str, PendingPod | None], object], bound: Callable[[str, float], object]
@@ -489,18 +485,16 @@ class ClusterModel:
         if self._expected is not None:
             yield fed(JOB_SETS, "job_set")
             quotas = Values(self._expected.put_quota)
-            yield self._fed(Resource("/api/v1/resourcequotas", quota, Encoding.JSON, optional=True), quotas)
-            failed = Resource(EVENTS, failed_create, Encoding.JSON, {"fieldSelector": FAILED_CREATE}, optional=True)
+            read = reader_of("ResourceQuota", quota)
+            yield self._fed(Resource("/api/v1/resourcequotas", read, Encoding.JSON, optional=True), quotas)
+            events = reader_of("Event", failed_create)
+            failed = Resource(EVENTS, events, Encoding.JSON, {"fieldSelector": FAILED_CREATE}, optional=True)
             yield self._fed(failed, FailedCreates(self._expected.refuse))
 
-    def _namespace_changed(self, name: str, before: ObservedNamespace | None, after: ObservedNamespace | None) -> None:
+    def _namespace_changed(self, name: str, _: ObservedNamespace | None, after: ObservedNamespace | None) -> None:
         self._context.put_namespace(name, after)
         if self._expected is not None:
-            was, now = (None if each is None else name if each.ends else "" for each in (before, after))
-            self._expected.put_ending(was, now)
-
-    def _runtime_class_changed(self, name: str, _: RuntimeClass | None, after: RuntimeClass | None) -> None:
-        self._context.put_runtime_class(name, after)
+            self._expected.put_ending(name, ends=after is not None and after.ends)
 
     def _with_namespaces(self, seen: ObservedPod) -> tuple[ObservedPod, Iterable[Reference]]:
         """Read a pod again that selects Namespaces by their labels, as these are now; return what it was read with."""

@@ -80,8 +80,6 @@ class ObservedPod:
     life: ConsumerStage | None = None
     """The stage of a pod with annotations of a ProvisioningRequest. None of any other, of one that has failed, and of
     one that is deleted without having been bound."""
-    owner: str = ""
-    """Its controlling workload, `kind/namespace/name`."""
     counted: bool = False
     """Whether its workload counts it among its replicas, and creates no other in its stead."""
     mark: Mark | None = None
@@ -187,7 +185,6 @@ class PodReader:
             pending=pending,
             warning=cut(problem or pod.warning, _LONGEST_WARNING),
             life=life if pod.consumes else None,
-            owner=owner,
             counted=_counted(message, owner),
             mark=mark(metadata.annotations) if marks_slack else None,
             pause_shape=pause_shape,

@@ -5,10 +5,10 @@ Not thread-safe."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from sys import intern
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from cagrpc.api.core.movability import EvictionFacts
 from cagrpc.cluster.state import Consumer, ConsumerStage, PendingPod, PodRef, oldest_first
@@ -22,84 +22,50 @@ from cagrpc.cluster.view.shares import room_for
 from cagrpc.cluster.view.slack import Counted, SlackTable
 from cagrpc.runtime.clock import MonotonicClock, MonotonicSeconds
 
-V = TypeVar("V")
-
 _TAKING = (PodStage.NOMINATED, PodStage.MOVABLE, PodStage.FIXED, PodStage.ENDING, PodStage.DAEMON)
 """Stages whose requests are taken from a node."""
 
 
 class Consumers:
     def __init__(self) -> None:
-        self._whole: _Ordered[Consumer] = _Ordered()
-        self._half: _Ordered[str] = _Ordered()
+        self.of: dict[str, tuple[PodRef, Consumer | str]] = {}
+        """By UID; of a pod with one of the two annotations what is missing."""
+        self._sorted: tuple[tuple[PodRef, Consumer | str], ...] | None = ()
 
     def put(self, seen: ObservedPod) -> None:
-        self._whole.put(seen, _consumer(seen))
-        self._half.put(seen, _half(seen))
-
-    def drop(self, key: str) -> None:
-        self._whole.drop(key)
-        self._half.drop(key)
-
-    def shown(self) -> tuple[Consumer, ...]:
-        """Return the consumers, oldest first."""
-        return tuple(consumer for _, consumer in self._whole.shown())
-
-    def missing_annotation(self) -> tuple[tuple[PodRef, str], ...]:
-        """Return pods with one of the two annotations, oldest first, each with what is missing."""
-        return self._half.shown()
-
-    def known(self) -> Mapping[str, object]:
-        """Return the pods of the table, by UID."""
-        return {**self._whole.of, **self._half.of}
-
-
-class _Ordered(Generic[V]):
-    """Values of pods, sorted after a change."""
-
-    def __init__(self) -> None:
-        self.of: dict[str, tuple[PodRef, V]] = {}
-        self._shown: tuple[tuple[PodRef, V], ...] | None = ()
-
-    def put(self, seen: ObservedPod, value: V | None) -> None:
-        """Set a pod's value; None removes it."""
+        value = _consumer(seen)
         if value is None:
             self.drop(seen.key)
         elif self.of.get(seen.key) != (seen.ref, value):
             self.of[seen.key] = seen.ref, value
-            self._shown = None
+            self._sorted = None
 
     def drop(self, key: str) -> None:
         if self.of.pop(key, None) is not None:
-            self._shown = None
+            self._sorted = None
 
-    def shown(self) -> tuple[tuple[PodRef, V], ...]:
-        if self._shown is None:
-            self._shown = tuple(sorted(self.of.values(), key=lambda each: oldest_first(each[0])))
-        return self._shown
+    def shown(self) -> tuple[Consumer, ...]:
+        """Return the consumers, oldest first."""
+        return tuple(each for _, each in self._oldest_first() if isinstance(each, Consumer))
+
+    def missing_annotation(self) -> tuple[tuple[PodRef, str], ...]:
+        """Return pods with one of the two annotations, oldest first, each with what is missing."""
+        return tuple((ref, each) for ref, each in self._oldest_first() if isinstance(each, str))
+
+    def _oldest_first(self) -> tuple[tuple[PodRef, Consumer | str], ...]:
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self.of.values(), key=lambda each: oldest_first(each[0])))
+        return self._sorted
 
 
-def _consumer(seen: ObservedPod) -> Consumer | None:
+def _consumer(seen: ObservedPod) -> Consumer | str | None:
     consumes = seen.pod.consumes
-    if consumes is None or consumes.missing or seen.life is None:
+    if consumes is None or seen.life is None:
         return None
+    if consumes.missing:
+        return consumes.missing if seen.life is not ConsumerStage.SUCCEEDED else None
     node = seen.node if seen.life is ConsumerStage.BOUND else ""
     return Consumer(seen.ref, consumes.request, consumes.class_name, seen.pod.spec, seen.life, node)
-
-
-def _half(seen: ObservedPod) -> str | None:
-    consumes = seen.pod.consumes
-    if consumes is None or seen.life in (None, ConsumerStage.SUCCEEDED):
-        return None
-    return consumes.missing or None
-
-
-class _WaitingPod(NamedTuple):
-    """A pod that waits."""
-
-    ref: PodRef
-    since: float
-    """When it was observed first."""
 
 
 class RememberedPod(NamedTuple):
@@ -135,10 +101,9 @@ def _remembered(seen: ObservedPod, of: EquivalenceClass) -> RememberedPod | None
     return RememberedPod(lean, seen.eviction, request)
 
 
-class _Selecting(NamedTuple):
-    """A pod, as reader of Namespaces."""
-
-    uid: str
+def _selecting(uid: str) -> Hashable:
+    """Return a pod, as reader of Namespaces."""
+    return "selecting", uid
 
 
 def _nominee(uid: str) -> Hashable:
@@ -149,33 +114,6 @@ def _nominee(uid: str) -> Hashable:
 def _nominated_to(node: str) -> Reference:
     """Return whether a node is there that pods are nominated to."""
     return "nominated to", node
-
-
-class _Nominated:
-    """Pods that the scheduler has nominated, by their node, which may come and go."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, str] = {}
-        self._pods: dict[str, dict[str, ObservedPod]] = {}
-
-    def first(self) -> Iterable[tuple[str, ObservedPod]]:
-        return ((node, next(iter(pods.values()))) for node, pods in self._pods.items())
-
-    def put(self, seen: ObservedPod) -> None:
-        self.drop(seen.key)
-        if seen.nominated:
-            self._nodes[seen.key] = seen.nominated
-            self._pods.setdefault(seen.nominated, {})[seen.key] = seen
-
-    def drop(self, key: str) -> None:
-        node = self._nodes.pop(key, None)
-        if node is not None:
-            del self._pods[node][key]
-            if not self._pods[node]:
-                del self._pods[node]
-
-    def __bool__(self) -> bool:
-        return bool(self._nodes or self._pods)
 
 
 class Pending:
@@ -245,15 +183,16 @@ class PodTable:
         self._slack = slack
         self._expected = expected
         self.classes = classes
-        self.waiting: OrderedDict[str, _WaitingPod] = OrderedDict()
-        """They are in the order in which they were first observed."""
+        self.waiting: OrderedDict[str, float] = OrderedDict()
+        """When each pod that waits was observed first; they are in that order."""
         self.pending = Pending(triggers.clock)
         self.consumers = Consumers()
         self.warnings: dict[str, str] = {}
         self._nodes = nodes
         self._clock = triggers.clock
         self._pods: dict[str, _Placed] = {}
-        self._nominated = _Nominated()
+        self._nominated: dict[str, ObservedPod] = {}
+        """Pods that the scheduler has nominated to nodes, which may come and go."""
         nodes.came_or_went = lambda node: self._references.changed(_nominated_to(node))
         classes.made_room = self._try_again
 
@@ -263,7 +202,7 @@ class PodTable:
             self._pods.keys()
             | self.warnings.keys()
             | self.pending.of.keys()
-            | self.consumers.known().keys()
+            | self.consumers.of.keys()
             | of_slack.keys()
             | (self._expected.known_pods() if self._expected is not None else set())
         )
@@ -273,14 +212,19 @@ class PodTable:
         found = ((uid, self._pods.get(uid)) for uid in uids)
         return {uid: placed.on.name for uid, placed in found if placed is not None and placed.on is not None}
 
+    def waiting_ref(self, key: str) -> PodRef | None:
+        """Return a pod that waits."""
+        placed = self._pods.get(key)
+        return None if placed is None else placed.of.waiting.get(key)
+
     def bound(self) -> Iterable[tuple[str, EquivalenceClass, RememberedPod]]:
         """Yield the pods that are bound and do not go with their node, with its name and their class; those that
         were read with what keeps them there."""
         return ((each.on.name, each.of, each.bound) for each in self._pods.values() if each.bound and each.on)
 
     def nominated(self) -> Iterable[tuple[str, ObservedPod]]:
-        """Yield the names of nodes that the scheduler has nominated pods to, each with one of these."""
-        return self._nominated.first()
+        """Yield the pods that the scheduler has nominated, each with the name of its node."""
+        return ((seen.nominated, seen) for seen in self._nominated.values())
 
     def put(self, seen: ObservedPod) -> None:
         key = seen.key
@@ -288,15 +232,18 @@ class PodTable:
             # Namespaces may have changed since it was read, and will.
             source = seen
             seen, of = self._with_namespaces(source)
-            self._references.put(_Selecting(key), of, lambda: self._put_again(source))
+            self._references.put(_selecting(key), of, lambda: self._put_again(source))
         else:
-            self._references.drop(_Selecting(key))
+            self._references.drop(_selecting(key))
         if seen.warning:
             self.warnings[key] = seen.warning
         else:
             self.warnings.pop(key, None)
-        self._nominated.put(seen)
         to = [_nominated_to(seen.nominated)] if seen.nominated else []
+        if to:
+            self._nominated[key] = seen
+        else:
+            self._nominated.pop(key, None)
         self._references.put(_nominee(key), to, lambda: self.put(seen))
         self.pending.put(key, seen.pending, bound=bool(seen.node))
         self.consumers.put(seen)
@@ -329,7 +276,10 @@ class PodTable:
         now = _Placed(of, stage, on, counted, volumes.attached if on else (), bound)
         if stage is PodStage.WAITING and key not in self.waiting and is_news:
             self._triggers.record(seen.ref.namespace)
-        self._set_waiting(key, seen.ref if stage is PodStage.WAITING else None)
+        if stage is PodStage.WAITING:
+            self.waiting.setdefault(key, self._clock())
+        else:
+            self.waiting.pop(key, None)
         if now == before:
             if stage is PodStage.WAITING and now.of.waiting[key] != seen.ref:
                 now.of.set_waiting(key, seen.ref)
@@ -377,11 +327,11 @@ class PodTable:
 
     def drop(self, key: str) -> None:
         self._requirements.forget(key)
-        self._references.drop(_Selecting(key))
+        self._references.drop(_selecting(key))
         self._references.drop(_nominee(key))
         self._storage.forget(key)
         self.warnings.pop(key, None)
-        self._nominated.drop(key)
+        self._nominated.pop(key, None)
         self.pending.put(key, None)
         self.consumers.drop(key)
         if self._slack is not None:
@@ -398,7 +348,7 @@ class PodTable:
     def _forget(self, key: str) -> None:
         before = self._pods.pop(key, None)
         if before:
-            self._set_waiting(key, None)
+            self.waiting.pop(key, None)
             self._leave(key, before)
             self.classes.shares.forget(before.of.key.namespace, key)
 
@@ -418,10 +368,3 @@ class PodTable:
     def _count(self, counted: Counted | None, pods: int) -> None:
         if self._slack is not None and counted is not None:
             self._slack.count(counted, pods)
-
-    def _set_waiting(self, key: str, ref: PodRef | None) -> None:
-        if ref is None:
-            self.waiting.pop(key, None)
-        else:
-            known = self.waiting.get(key)
-            self.waiting[key] = _WaitingPod(ref, known.since if known else self._clock())

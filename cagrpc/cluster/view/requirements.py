@@ -16,8 +16,8 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
+from cagrpc.cluster.view.sinks import KeyedValues
 from cagrpc.cluster.view.storage import Storage
-from cagrpc.cluster.view.workloads import KeyedValues
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import Labels
 

@@ -1,12 +1,14 @@
-"""How tables are fed: a sink between the informer of a resource and a table. The cluster's tables are in `model`."""
+"""Tables of values, and how they are fed: a sink between the informer of a resource and a table. The cluster's tables
+are in `model`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from cagrpc.cluster.view.objects import Keyed
+from cagrpc.api.encoding.json_documents import Problems
+from cagrpc.cluster.view.objects import Keyed, Named
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.kube.informer.resource import Resource, UnreadableObjects
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:  # files need no client
     from cagrpc.kube.informer.informers import Informer
 
 K = TypeVar("K", bound=Keyed)
+V = TypeVar("V")
 K_contra = TypeVar("K_contra", bound=Keyed, contravariant=True)
 
 
@@ -24,6 +27,60 @@ class Table(Protocol[K_contra]):
     def put(self, obj: K_contra, /) -> None: ...
 
     def drop(self, key: str, /) -> None: ...
+
+
+class Values(Generic[V]):
+    """A table of named values."""
+
+    def __init__(self, changed: Callable[[V | None, V | None], None] | None = None) -> None:
+        """`changed` is called with each change: the value before, and after."""
+        self.of: dict[str, V] = {}
+        self._changed = changed
+
+    def keys(self) -> Iterable[str]:
+        return list(self.of)
+
+    def put(self, named: Named[V]) -> None:
+        before = self.of.get(named.key)
+        self.of[named.key] = named.value
+        if self._changed:
+            self._changed(before, named.value)
+
+    def drop(self, key: str) -> None:
+        before = self.of.pop(key, None)
+        if self._changed:
+            self._changed(before, None)
+
+
+class KeyedValues(Values[V]):
+    """A table that tells which value has changed, and of nothing else."""
+
+    def __init__(self, changed: Callable[[str, V | None, V | None], None]) -> None:
+        """`changed` is called with each change: the key, the value before, and after."""
+        super().__init__()
+        self._tell = changed
+
+    def put(self, named: Named[V]) -> None:
+        before = self.of.get(named.key)
+        self.of[named.key] = named.value
+        if before != named.value:
+            self._tell(named.key, before, named.value)
+
+    def drop(self, key: str) -> None:
+        before = self.of.pop(key, None)
+        if before is not None:
+            self._tell(key, before, None)
+
+
+class FollowedKind(NamedTuple):
+    """A kind of objects that are read from JSON; a cluster may not serve it."""
+
+    path: str
+    kind: str
+    read: Callable[[Mapping[str, Any], Problems], Any]
+    table: Values[Any]
+    listed: Callable[[], object]
+    """Called whenever the table has all objects."""
 
 
 class Followed(Generic[K]):

@@ -73,7 +73,7 @@ class SlackTable:
             return None
         key = of.key
         excluded = bool(seen.mark and seen.mark.excluded) or self._exclusion.covers(key.namespace, seen.pod.labels)
-        return Counted(key.shape, key.namespace, seen.owner, excluded)
+        return Counted(key.shape, key.namespace, seen.ref.workload, excluded)
 
     def count(self, counted: Counted, pods: int) -> None:
         """Add so many of them, or remove them."""
@@ -88,7 +88,7 @@ class SlackTable:
         if seen.mark is not None:
             self._mirrored = None
             name = f"pod/{seen.ref.namespace}/{seen.ref.name}"
-            self._of_pods[seen.key] = _Source(name, seen.owner, seen.mark, seen.pod)
+            self._of_pods[seen.key] = _Source(name, seen.ref.workload, seen.mark, seen.pod)
         if seen.pause_shape is not None and seen.node:
             self._pause[seen.key] = seen.pause_shape, seen.node
 

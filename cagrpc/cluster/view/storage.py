@@ -37,7 +37,7 @@ from cagrpc.api.core.volumes import (
 from cagrpc.cluster.state import oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.workloads import KeyedValues, Values
+from cagrpc.cluster.view.sinks import KeyedValues, Values
 
 CAPACITIES = "/apis/storage.k8s.io/v1/csistoragecapacities"
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"

@@ -4,7 +4,7 @@ pods on nodes that stand are pods like others (`pods`). Not thread-safe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from cagrpc.cluster.view.context import OF_RUNTIME_CLASSES, ReadingContext
 from cagrpc.cluster.view.objects import Named, PodStage
 from cagrpc.cluster.view.requirements import Requirements
 from cagrpc.cluster.view.shares import BEYOND, Constraint, constraints_of, room_for
+from cagrpc.cluster.view.sinks import KeyedValues
 from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import PodSpec
 
@@ -148,24 +149,18 @@ def daemon_set(data: bytes, context: ReadingContext | None = None) -> Named[Daem
     return Named(f"{metadata.namespace}/{metadata.name}", DaemonSetPod(pod, source))
 
 
-class DaemonSetTable:
+class DaemonSetTable(KeyedValues[DaemonSetPod]):
     """The table of DaemonSets."""
 
     def __init__(self, context: ReadingContext, requirements: Requirements) -> None:
+        super().__init__(self._put_pod)
         self._context, self._requirements = context, requirements
-        self._of: dict[str, DaemonSetPod] = {}
         self._specs: dict[str, PodSpec] = {}
 
-    def keys(self) -> Iterable[str]:
-        return list(self._of)
-
-    def put(self, named: Named[DaemonSetPod]) -> None:
-        if self._of.get(named.key) != named.value:
-            self._of[named.key] = named.value
-            self._read(named.key)
-
-    def drop(self, name: str) -> None:
-        if self._of.pop(name, None) is not None:
+    def _put_pod(self, name: str, _before: DaemonSetPod | None, after: DaemonSetPod | None) -> None:
+        if after is not None:
+            self._read(name)
+        else:
             self._requirements.forget(_key(name))
             del self._specs[name]
 
@@ -177,7 +172,7 @@ class DaemonSetTable:
     def _read(self, name: str) -> None:
         """Read a pod with what its volumes and claims take. What they still lack makes it no smaller: it comes once
         that is there."""
-        found = self._of[name]
+        found = self.of[name]
         now = found if found.source is None else daemon_set(found.source, self._context).value
         read, _, references = self._requirements.to_come(_key(name), now.template, volumes_as=PodStage.MOVABLE)
         if found.source is not None:

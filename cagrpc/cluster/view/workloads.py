@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from cagrpc.api.core.gangs import GangKind, PodGroup, gang_name, pod_group
 from cagrpc.api.core.pods import ADDED_BY_ADMISSION, Pod, PodDecoder, is_nowhere
@@ -19,11 +19,10 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.provisioning.objects import conditions
 from cagrpc.cluster.view.context import ReadingContext
 from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage, workload_of
+from cagrpc.cluster.view.sinks import Values
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from solver.model import PODS, PodSpec
-
-V = TypeVar("V")
 
 _Any = kubernetes_pb2.Deployment | kubernetes_pb2.ReplicaSet | kubernetes_pb2.StatefulSet | kubernetes_pb2.Job
 
@@ -39,60 +38,6 @@ EVENTS = "/api/v1/events"
 _REFUSALS = (" is forbidden: ", " denied the request", " is invalid: ")
 """What messages of admission (quotas, policies, webhooks, namespaces that end) and of validation have: the same pod
 would be refused again."""
-
-
-class Values(Generic[V]):
-    """A table of named values."""
-
-    def __init__(self, changed: Callable[[V | None, V | None], None] | None = None) -> None:
-        """`changed` is called with each change: the value before, and after."""
-        self.of: dict[str, V] = {}
-        self._changed = changed
-
-    def keys(self) -> Iterable[str]:
-        return list(self.of)
-
-    def put(self, named: Named[V]) -> None:
-        before = self.of.get(named.key)
-        self.of[named.key] = named.value
-        if self._changed:
-            self._changed(before, named.value)
-
-    def drop(self, key: str) -> None:
-        before = self.of.pop(key, None)
-        if self._changed:
-            self._changed(before, None)
-
-
-class KeyedValues(Values[V]):
-    """A table that tells which value has changed, and of nothing else."""
-
-    def __init__(self, changed: Callable[[str, V | None, V | None], None]) -> None:
-        """`changed` is called with each change: the key, the value before, and after."""
-        super().__init__()
-        self._tell = changed
-
-    def put(self, named: Named[V]) -> None:
-        before = self.of.get(named.key)
-        self.of[named.key] = named.value
-        if before != named.value:
-            self._tell(named.key, before, named.value)
-
-    def drop(self, key: str) -> None:
-        before = self.of.pop(key, None)
-        if before is not None:
-            self._tell(key, before, None)
-
-
-class FollowedKind(NamedTuple):
-    """A kind of objects that are read from JSON; a cluster may not serve it."""
-
-    path: str
-    kind: str
-    read: Callable[[Mapping[str, Any], Problems], Any]
-    table: Values[Any]
-    listed: Callable[[], object]
-    """Called whenever the table has all objects."""
 
 
 def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
@@ -357,14 +302,10 @@ class Quota:
     """What is left of each resource, in the planner's units; `pods` among them."""
 
 
-def quota(document: dict[str, Any]) -> Named[Quota]:
-    """Scopes are not looked at: pods that a quota does not count are planned when they are there. Raises InvalidInput
-    for an invalid one."""
-    problems: Problems = []
-    metadata, status = (
-        _object_meta(mapping(document, "metadata", "", problems)),
-        mapping(document, "status", "", problems),
-    )
+def quota(document: Mapping[str, Any], problems: Problems) -> Quota:
+    """Read a ResourceQuota. Scopes are not looked at: pods that a quota does not count are planned when they are
+    there."""
+    metadata, status = mapping(document, "metadata"), mapping(document, "status", "", problems)
     hard, used = mapping(status, "hard", "status", problems), mapping(status, "used", "status", problems)
     left: dict[str, int] = {}
     for name, most in hard.items():
@@ -374,9 +315,7 @@ def quota(document: dict[str, Any]) -> Named[Quota]:
             taken = amounts({name: {resource: used.get(name, 0)}}, name, "status.used", problems)
             more = offered.get(resource, 0) - taken.get(resource, 0)
             left[resource] = min(left.get(resource, more), more)
-    if problems:
-        raise InvalidInput(f"ResourceQuota {_name(metadata)}: {'; '.join(problems)}")
-    return Named(_name(metadata), Quota(metadata.namespace, metadata.name, left))
+    return Quota(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""), left)
 
 
 def let_in(left: dict[str, int], spec: PodSpec, count: int) -> int:
@@ -477,20 +416,15 @@ class FailedCreate:
     refused: bool
 
 
-def failed_create(document: dict[str, Any]) -> Named[FailedCreate]:
-    """Decode an Event. Raises InvalidInput for an invalid one."""
-    problems: Problems = []
-    metadata, about = mapping(document, "metadata", "", problems), mapping(document, "involvedObject", "", problems)
-    series = mapping(document, "series", "", problems)
+def failed_create(document: Mapping[str, Any], problems: Problems) -> FailedCreate:
+    """Read an Event."""
+    about, series = mapping(document, "involvedObject", "", problems), mapping(document, "series", "", problems)
     times = (document.get("lastTimestamp"), series.get("lastObservedTime"), document.get("eventTime"))
-    if problems:
-        raise InvalidInput(f"Event {metadata.get('namespace')}/{metadata.get('name')}: {'; '.join(problems)}")
-    found = FailedCreate(
+    return FailedCreate(
         "/".join(str(about.get(each) or "") for each in ("kind", "namespace", "name")),
         max(map(epoch_seconds, times)),
         is_refusal(str(document.get("message") or "")),
     )
-    return Named(f"{metadata.get('namespace')}/{metadata.get('name')}", found)
 
 
 class FailedCreates:

@@ -14,8 +14,7 @@ from cagrpc.api.encoding.json_documents import object_key
 from cagrpc.api.kueue import Check, Flavor, KueueWorkload, RequestConfig
 from cagrpc.api.provisioning.objects import POD_TEMPLATES, REQUESTS
 from cagrpc.cluster.view.objects import Named
-from cagrpc.cluster.view.sinks import Followed
-from cagrpc.cluster.view.workloads import Values
+from cagrpc.cluster.view.sinks import Followed, Values
 from cagrpc.controllers.admission_checks.model import (
     OWNED,
     WORKLOAD_UID,

@@ -22,8 +22,8 @@ from cagrpc.api.encoding.json_documents import (
 from cagrpc.api.provisioning import objects as wire
 from cagrpc.cluster.view.model import PRIORITY_CLASSES
 from cagrpc.cluster.view.objects import Named
-from cagrpc.cluster.view.sinks import Followed
-from cagrpc.cluster.view.workloads import Priorities, Values, priority_class
+from cagrpc.cluster.view.sinks import Followed, Values
+from cagrpc.cluster.view.workloads import Priorities, priority_class
 from cagrpc.controllers.provisioning.model import (
     OURS,
     ConditionType,

@@ -15,9 +15,9 @@ from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.api.kueue import Retries
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.view.model import NODES
-from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage
-from cagrpc.cluster.view.sinks import Followed
-from cagrpc.cluster.view.workloads import Values, quota
+from cagrpc.cluster.view.objects import Named, ObservedPod, PodReader, PodStage, reader_of
+from cagrpc.cluster.view.sinks import Followed, Values
+from cagrpc.cluster.view.workloads import quota
 from cagrpc.controllers.admission_checks.model import ATTEMPT, purpose_of
 from cagrpc.controllers.provisioning.conditions import ATTEMPTS, CONSUMED, attempts_of, consumed_of, merged, retry_at
 from cagrpc.controllers.provisioning.conditions import failed as failure
@@ -73,7 +73,7 @@ def test_numbers_in_what_was_written_by_us_may_be_anybodys() -> None:
 @pytest.mark.parametrize("document", [{}, {"metadata": None}, {"metadata": {"name": 5}}, {"metadata": [], "status": 1}])
 def test_a_quota_without_its_metadata_is_no_quota(document: Any) -> None:
     with suppress(InvalidInput):
-        assert quota(document).value.left == {}
+        assert reader_of("ResourceQuota", quota)(document).value.left == {}
 
 
 def test_text_that_is_no_utf_8_is_read_as_it_is_shown() -> None:
@@ -145,7 +145,6 @@ def test_a_table_that_cannot_let_go_fails_no_list(caplog: pytest.LogCaptureFixtu
 
 
 _STEPS = (
-    ("_nominated", "put"),
     ("consumers", "put"),
     ("_slack", "put_pod"),
     ("_expected", "put_pod"),

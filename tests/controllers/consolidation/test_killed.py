@@ -38,7 +38,7 @@ def end_of(fatal: Callable[[int], int], *, stop: bool) -> tuple[dict[str, Any], 
                 processes.append(scene.calls)
                 more = fatal(len(processes) - 1)
                 scene.calls.fatal = more and len(scene.calls.names) + more
-            pods = [each for each in scene.cluster.pods().values() if each.owner == web.key]
+            pods = [each for each in scene.cluster.pods().values() if each.ref.workload == web.key]
             least = min(least, sum(bool(each.node) for each in pods))
             if scene.fleet.snapshot.disruptions and scene.ended():
                 break

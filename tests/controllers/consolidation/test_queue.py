@@ -145,7 +145,7 @@ def may_not_go(name: str, on: str) -> Happens:
 
     def do(stage: Stage) -> None:
         pods = stage.cluster.pods().items()
-        uid = next(key for key, each in pods if each.owner.endswith(name) and each.node == stage.letters[on])
+        uid = next(key for key, each in pods if each.ref.workload.endswith(name) and each.node == stage.letters[on])
         stage.api.edit(stage.cluster.paths[uid], annotations=DO_NOT_DISRUPT)
 
     return do

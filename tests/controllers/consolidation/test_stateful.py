@@ -85,7 +85,7 @@ class ConsolidationMachine(RuleBasedStateMachine):
         replicas = max(1, min(8, of.replicas + by))
         self.cluster.workloads[name] = replace(of, replicas=replicas)
         self.scene.api.change(path_of("/apis/apps/v1/replicasets", name), spec={"replicas": replicas})
-        pods = [uid for uid, pod in self.cluster.pods().items() if pod.owner == of.key and pod.counted]
+        pods = [uid for uid, pod in self.cluster.pods().items() if pod.ref.workload == of.key and pod.counted]
         self.cluster.delete(*pods[replicas:])
 
     @rule()
@@ -180,7 +180,7 @@ class ConsolidationMachine(RuleBasedStateMachine):
         scene.run(200, 4)
         assert not scene.cluster.pending()
         assert not scene.ours()
-        running = [pod.owner for pod in self.cluster.pods().values() if pod.node]
+        running = [pod.ref.workload for pod in self.cluster.pods().values() if pod.node]
         assert {each.key: running.count(each.key) for each in self.cluster.workloads.values()} == {
             each.key: each.replicas for each in self.cluster.workloads.values()
         }

@@ -82,7 +82,7 @@ class Fed:
         tables: tuple[Any, ...] = (
             pods._pods,
             pods._nominated,
-            pods.consumers.known(),
+            pods.consumers.of,
             pods.waiting,
             nodes._uses,
             nodes._changed - nodes._shown._of.keys(),
