@@ -105,7 +105,7 @@ def increment_body(record: IncrementRecord) -> dict[str, Any]:
         spec["costPerHour"] = round(record.increment.cost_usd_per_hour, 4)
     if record.increment.gap is not None:
         spec["gap"] = round(record.increment.gap, 4)
-    return {**_head("Increment", record.id), "spec": spec, "status": increment_status(moving(record))}
+    return {**head("Increment", record.id), "spec": spec, "status": increment_status(moving(record))}
 
 
 def moving(record: IncrementRecord) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
                 pages[name][kind.plural][key] = kind.value(record)
     return {
         name: {
-            **_head("FleetRecord", name),
+            **head("FleetRecord", name),
             "spec": {
                 "deletions": len(page["deletions"]),
                 "nodeGroups": len(page["groups"]),
@@ -166,25 +166,7 @@ def page_bodies(names: Iterable[str], contents: Contents) -> dict[str, Object]:
 
 def part_body(name: str, content: str) -> dict[str, Any]:
     """Return a part of the content of another object."""
-    return {**_head("FleetRecord", name), "spec": {"content": content}}
-
-
-def root_body(
-    *, sequence: int, writer: str, namespace: str, commit: str, increments: Iterable[str], pending: object
-) -> dict[str, Any]:
-    """Return the root: `namespace` is that of its writers' Lease, `increments` are the ids in force in order of
-    creation, `pending` what the objects may lack yet."""
-    names = list(increments)
-    return {
-        **_head("FleetRecord", ROOT),
-        "spec": {
-            "sequence": sequence,
-            "writer": writer,
-            "commit": commit,
-            "increments": len(names),
-            "content": pack({"namespace": namespace, "increments": names, "pending": pending}),
-        },
-    }
+    return {**head("FleetRecord", name), "spec": {"content": content}}
 
 
 def contents_from(increments: Iterable[Object], pages: Iterable[Object], pending: Mapping[str, Any]) -> Contents:
@@ -261,6 +243,7 @@ def _read(place: str, parse: Callable[[], R], problems: list[str]) -> R | None:
         return None
 
 
-def _head(kind: str, name: str) -> dict[str, Any]:
+def head(kind: str, name: str) -> dict[str, Any]:
+    """Return what every object has."""
     labels = {"app.kubernetes.io/managed-by": "cagrpc"}
     return {"apiVersion": "cagrpc.io/v1alpha1", "kind": kind, "metadata": {"name": name, "labels": labels}}

@@ -26,8 +26,9 @@ from cagrpc.kube.journal.objects import (
     ROOT,
     Object,
     at_version,
+    head,
+    pack,
     part_body,
-    root_body,
     size,
     unpack,
     version,
@@ -259,11 +260,14 @@ class Root:
             return None
 
     def _body(self, sequence: int, increments: Iterable[str], pending: object) -> dict[str, Any]:
-        return root_body(
-            sequence=sequence,
-            writer=self._writer,
-            namespace=self._namespace,
-            commit=secrets.token_hex(8),
-            increments=increments,
-            pending=pending,
-        )
+        """Return the root: `increments` are the ids in force in order of creation, `pending` what the objects may lack
+        yet."""
+        names = list(increments)
+        spec = {
+            "sequence": sequence,
+            "writer": self._writer,
+            "commit": secrets.token_hex(8),
+            "increments": len(names),
+            "content": pack({"namespace": self._namespace, "increments": names, "pending": pending}),
+        }
+        return {**head("FleetRecord", ROOT), "spec": spec}
