@@ -107,19 +107,8 @@ def _two(one: Any, other: Any) -> tuple[Any, Any]:
     raise TypeError("compares two quantities or two versions")
 
 
-def _compare_to(one: Any, other: Any) -> Any:
-    left, right = _two(one, other)
-    return celtypes.IntType((left > right) - (left < right))
-
-
-def _is_greater(one: Any, other: Any) -> Any:
-    left, right = _two(one, other)
-    return celtypes.BoolType(left > right)
-
-
-def _is_less(one: Any, other: Any) -> Any:
-    left, right = _two(one, other)
-    return celtypes.BoolType(left < right)
+def _compared(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda one, other: answer(*_two(one, other))
 
 
 def _of_quantity(value: Any) -> Fraction:
@@ -241,16 +230,14 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _equal(one: Any, other: Any) -> Any:
-    for each in (one, other):
-        if isinstance(each, CELEvalError):
-            return each
-    return celtypes.BoolType(_same(one, other))
+def _of_values(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return an operator that fails as its operands do."""
 
+    def checked(one: Any, other: Any) -> Any:
+        failed = [each for each in (one, other) if isinstance(each, CELEvalError)]
+        return failed[0] if failed else function(one, other)
 
-def _not_equal(one: Any, other: Any) -> Any:
-    found = _equal(one, other)
-    return found if isinstance(found, CELEvalError) else celtypes.BoolType(not found)
+    return checked
 
 
 def _ordered(compare: Callable[[Any, Any], bool], otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -268,10 +255,8 @@ def _plain(number: Any) -> int | float:
     return float(number) if isinstance(number, float) else int(number)
 
 
+@_of_values
 def _in(item: Any, holder: Any) -> Any:
-    for each in (item, holder):
-        if isinstance(each, CELEvalError):
-            return each
     if isinstance(holder, celtypes.MapType):
         return celtypes.BoolType(item in holder)
     if isinstance(holder, celtypes.ListType):
@@ -282,10 +267,8 @@ def _in(item: Any, holder: Any) -> Any:
 def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return an operator that takes numbers alone: to Python, text modulo a value is a format."""
 
+    @_of_values
     def checked(one: Any, other: Any) -> Any:
-        for each in (one, other):
-            if isinstance(each, CELEvalError):
-                return each
         if not (_number(one) and _number(other)):
             raise TypeError("takes numbers")
         return function(one, other)
@@ -293,11 +276,9 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+@_of_values
 def _added(one: Any, other: Any) -> Any:
     """Return the sum of two numbers, texts or lists: to Python that of two of its subclasses is none of these."""
-    for each in (one, other):
-        if isinstance(each, CELEvalError):
-            return each
     if _number(one) and _number(other):
         return base_functions["_+_"](one, other)
     if isinstance(one, celtypes.StringType) and isinstance(other, celtypes.StringType):
@@ -334,8 +315,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         name: base_functions[name]
         for name in ("size", "contains", "startsWith", "endsWith", "bool", "double", "int", "string", "uint", "type")
     },
-    "_==_": _equal,
-    "_!=_": _not_equal,
+    "_==_": _of_values(lambda one, other: celtypes.BoolType(_same(one, other))),
+    "_!=_": _of_values(lambda one, other: celtypes.BoolType(not _same(one, other))),
     "_in_": _in,
     "_+_": _added,
     "_||_": either,
@@ -349,9 +330,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "isQuantity": _whether(quantity),
     "semver": _semver,
     "isSemver": _whether(_semver),
-    "compareTo": _compare_to,
-    "isGreaterThan": _is_greater,
-    "isLessThan": _is_less,
+    "compareTo": _compared(lambda one, other: celtypes.IntType((one > other) - (one < other))),
+    "isGreaterThan": _compared(lambda one, other: celtypes.BoolType(one > other)),
+    "isLessThan": _compared(lambda one, other: celtypes.BoolType(one < other)),
     "isInteger": _is_integer,
     "asInteger": _as_integer,
     "asApproximateFloat": lambda value: celtypes.DoubleType(float(_of_quantity(value))),
