@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cagrpc.api.capacity_quotas import CapacityQuota
 from cagrpc.api.core.movability import Kept, StaysBecause, kept_by
+from cagrpc.api.devices.expressions import Expressions
 from cagrpc.api.devices.matching import NodeDevices, NodeMatching
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.devices.selectors import Matcher
@@ -268,7 +269,7 @@ class ClusterState:
     """Workloads that others have made to the ones that people know: a ReplicaSet to its Deployment, for instance."""
     expected: frozenset[ExpectedPod] = frozenset()
     """All expected pods."""
-    devices: NodeMatching = field(default_factory=lambda: NodeMatching(Matcher()), compare=False)
+    devices: NodeMatching = field(default_factory=lambda: NodeMatching(Matcher(Expressions())), compare=False)
     """What the devices of nodes are to the claims of pods; what nobody has of them is in `node.devices`."""
     devices_of_types: Mapping[str, NodeDevices] = field(default_factory=dict)
     """Devices of nodes that stand or have stood, by instance type."""

@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cagrpc.api.core.pods import PodClaims
+from cagrpc.api.devices.cel import Expression
 from cagrpc.api.devices.claims import ClaimObjects, DeviceDemand, demand
+from cagrpc.api.devices.expressions import Expressions, read_expression
 from cagrpc.api.devices.matching import NodeMatching, PublishedDevices, WantedDevices, by_node, taken_by
 from cagrpc.api.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, Slice
 from cagrpc.api.devices.selectors import Matcher, Selector
+from cagrpc.errors import InvalidInput
+
+
+class ReadAtOnce(Expressions):
+    """Any that is asked for is read then, whoever uses it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read: dict[str, Expression | InvalidInput] = {}
+
+    def found(self, text: str) -> Expression | InvalidInput:
+        if text not in self._read:
+            self._read[text] = read_expression(text)
+        return self._read[text]
 
 
 class DeviceObjects:
@@ -24,7 +40,7 @@ class DeviceObjects:
         self.objects = ClaimObjects(
             {claim.key: claim for claim in claims}, templates or {}, {each.name: each for each in classes}
         )
-        self.matcher = Matcher()
+        self.matcher = Matcher(ReadAtOnce())
         self._nodes = by_node(slices)
         self._selectors: dict[str, Selector] = {}
         self._attributes: set[str] = set()

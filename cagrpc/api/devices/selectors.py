@@ -17,9 +17,7 @@ from cagrpc.api.devices.expressions import (
     Expressions,
     Need,
     NotYet,
-    StepShares,
     namespace,
-    read_expression,
 )
 from cagrpc.api.devices.objects import Device, DevicesAsked
 from cagrpc.errors import InvalidInput
@@ -92,12 +90,10 @@ def extended(resource: str) -> str:
 class Matcher:
     """Evaluates selectors on devices, with a memory and in rounds. Thread-safe; `problem` waits for nobody."""
 
-    def __init__(self, expressions: Expressions | None = None) -> None:
-        """`expressions` are read and evaluated in the shares of who uses them; without, any that is asked for is read
-        at once."""
+    def __init__(self, expressions: Expressions) -> None:
+        """`expressions` are evaluated in the shares of who uses them."""
         self._lock = RLock()
-        self._shared, self._own = expressions, dict[str, "Expression | InvalidInput"]()
-        self._shares = StepShares() if expressions is None else expressions.shares
+        self._expressions, self._shares = expressions, expressions.shares
         self._left_out = 0
 
     def begin(self) -> None:
@@ -116,7 +112,7 @@ class Matcher:
     def problem(self, selector: Selector) -> str:
         """Return why the selector cannot be evaluated on any device; empty where it can."""
         for text in self._texts(selector):
-            found = self._expression(text)
+            found = self._expressions.found(text)
             if isinstance(found, InvalidInput):
                 whose = f" of DeviceClass {selector.asked.class_name}" if text in selector.of_class else ""
                 return f"{found}: {text:.{_LONGEST_SHOWN}}{whose}"
@@ -130,7 +126,7 @@ class Matcher:
 
     def _hold(self, selector: Selector, device: Device) -> bool:
         for text in self._texts(selector):
-            expression = self._expression(text)
+            expression = self._expressions.found(text)
             if isinstance(expression, InvalidInput):
                 self._left_out += isinstance(expression, NotYet)
                 raise expression
@@ -141,7 +137,7 @@ class Matcher:
     def _matches(self, text: str, expression: Expression, device: Device) -> bool:
         owner = ""
         if not expression.knows(device):
-            owner = "" if self._shared is None else self._shared.owner(text, device.driver)
+            owner = self._expressions.owner(text, device.driver)
             if self._shares.left(owner, device.driver) <= 0:
                 self._shares.take(owner, 0)
                 self._left_out += 1
@@ -155,23 +151,14 @@ class Matcher:
         finally:
             if expression.steps > steps:
                 self._shares.take(owner, expression.steps - steps, device.driver)
-                if self._shared is not None:
-                    self._shared.remembered(owner, expression.remembered - remembered)
+                self._expressions.remembered(owner, expression.remembered - remembered)
 
     def _texts(self, selector: Selector) -> tuple[str, ...]:
         return (*selector.of_class, *selector.asked.selectors)
 
     def _cost(self, text: str) -> int:
-        found = self._own.get(text) if self._shared is None else self._shared.found(text)
-        return 0 if found is None or isinstance(found, InvalidInput) else found.steps
-
-    def _expression(self, text: str) -> Expression | InvalidInput:
-        if self._shared is not None:
-            return self._shared.found(text)
-        found = self._own.get(text)
-        if found is None:
-            found = self._own[text] = read_expression(text)
-        return found
+        found = self._expressions.found(text)
+        return 0 if isinstance(found, InvalidInput) else found.steps
 
 
 def _has_capacity(asked: DevicesAsked, device: Device) -> bool:

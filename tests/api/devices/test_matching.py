@@ -26,7 +26,7 @@ from cagrpc.api.devices.objects import (
 from cagrpc.api.devices.selectors import Matcher, all_of, extended
 from solver.model import Devices, PodSpec
 from solver.model.allocation import why_not_allocated
-from tests.support.device_objects import DeviceObjects
+from tests.support.device_objects import DeviceObjects, ReadAtOnce
 
 DRIVER = "gpu.example.com"
 GPUS = 'device.driver == "gpu.example.com"'
@@ -330,7 +330,7 @@ def _objects(*claims: Any) -> ClaimObjects:
 
 
 def by_name(*claims: Any, uid: str = "u", pod: PodClaims = BY_NAME) -> DeviceDemand:
-    return demand("ns", uid, pod, _objects(*claims), Matcher())
+    return demand("ns", uid, pod, _objects(*claims), Matcher(ReadAtOnce()))
 
 
 def test_an_allocated_claim_ties_its_pods_to_where_it_is_and_takes_nothing() -> None:
@@ -397,7 +397,9 @@ def test_an_extended_resource_comes_from_the_plugin_or_from_devices() -> None:
     assert planned.claims[0].requests[0].alternatives[0].selector == key
     assert planned.claims[0].requests[0].alternatives[0].count == 2
     slices = by_node([a_slice(gpu("a"), gpu("b"))])
-    matching = NodeMatching(Matcher(), WantedDevices(extended_selectors([spec], backed)), PublishedDevices(slices))
+    matching = NodeMatching(
+        Matcher(ReadAtOnce()), WantedDevices(extended_selectors([spec], backed)), PublishedDevices(slices)
+    )
     assert [each.count for each in matching.of_node("n1", {}, {}) if key in each.selectors] == [2]
     plugged = matching.of_node("n1", {"example.com/gpu": 4}, {"example.com/gpu": 3})
     assert [(each.count, each.selectors) for each in plugged] == [(3, frozenset({key}))]
