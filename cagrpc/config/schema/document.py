@@ -4,6 +4,8 @@ is generated from it; `load` makes settings of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -109,18 +111,25 @@ class Configuration(Form):
             )
         return seconds
 
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        found = chain(self._without_provider(), self._without_cluster(), self._between_sections(), self._of_addresses())
+        if contradiction := next(found, ""):
+            raise ValueError(contradiction)
+        return self
+
     def _has_on(self, name: str) -> bool:
         return name in self.model_fields_set and bool(getattr(self, name).enabled)
 
-    @model_validator(mode="after")
-    def _goes_with_a_provider(self) -> Self:
-        if self.provider.enabled:
-            return self
-        consolidates = self.consolidation is not None and self.consolidation.mode is not ConsolidationMode.OFF
+    @property
+    def _consolidates(self) -> bool:
+        return self.consolidation is not None and self.consolidation.mode is not ConsolidationMode.OFF
+
+    def _without_provider(self) -> Iterator[str]:
         written = {
             "drive: plan": self.drive is Drive.PLAN,
             "slack": self.slack is not None,
-            "consolidation": consolidates,
+            "consolidation": self._consolidates,
             "devices": bool(self.devices),
             "limits": bool(self.limits),
             "backend": "backend" in self.model_fields_set,
@@ -128,80 +137,58 @@ class Configuration(Form):
             "provisioning_requests": self._has_on("provisioning_requests"),
             "kueue": self._has_on("kueue"),
         }
-        if found := [name for name, there in written.items() if there]:
-            raise ValueError(
+        found = [name for name, there in written.items() if there]
+        if found and not self.provider.enabled:
+            yield (
                 f"found {', '.join(found)} with provider: {{enabled: false}}; these are of nodes of cagrpc's own:"
                 " remove them, or enable the provider"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _plan_needs_a_cluster(self) -> Self:
-        if self.drive is Drive.PLAN and self.kubernetes is None:
-            raise ValueError("drive: plan watches pods itself and needs the section kubernetes; found none")
-        return self
-
-    @model_validator(mode="after")
-    def _config_maps_are_in_a_cluster(self) -> Self:
-        if self.expander.config_maps is not None and self.kubernetes is None:
-            raise ValueError("expander.config_maps are in a cluster and need the section kubernetes; found none")
-        if self.expander.veto_partial_gangs and self.kubernetes is None:
-            raise ValueError(
+    def _without_cluster(self) -> Iterator[str]:
+        if self.kubernetes is not None:
+            return
+        if self.drive is Drive.PLAN:
+            yield "drive: plan watches pods itself and needs the section kubernetes; found none"
+        if self.expander.config_maps is not None:
+            yield "expander.config_maps are in a cluster and need the section kubernetes; found none"
+        if self.expander.veto_partial_gangs:
+            yield (
                 "expander.veto_partial_gangs needs the section kubernetes, found none; a request does not say which"
                 " members of a gang run already"
             )
-        return self
+        if self.slack is not None:
+            yield "slack is held in a cluster and needs the section kubernetes; found none"
+        if self._consolidates:
+            yield "consolidation moves pods of a cluster and needs the section kubernetes; found none"
 
-    @model_validator(mode="after")
-    def _shadow_decides_nothing(self) -> Self:
+    def _between_sections(self) -> Iterator[str]:
         if self.expander.mode is ExpanderMode.SHADOW and self.drive is Drive.PLAN:
-            raise ValueError(
+            yield (
                 "expander.mode: found shadow with drive: plan, expected decide; answering all options would let the"
                 " cluster-autoscaler grow the node groups that the planner loop plans"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _slack_has_who_carries_it(self) -> Self:
-        if self.slack is not None and self.kubernetes is None:
-            raise ValueError("slack is held in a cluster and needs the section kubernetes; found none")
         if self.slack is not None and self.slack.carrier is Carrier.VIRTUAL and self.drive is Drive.ASSIST:
-            raise ValueError(
+            yield (
                 "slack.carrier: found virtual with drive: assist, expected buffer or pods, or drive: plan; the "
                 "cluster-autoscaler asks the expander only about pods that it sees pending, so nobody would open nodes "
                 "for placeholders that live in cagrpc alone"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _consolidation_has_a_cluster_and_time(self) -> Self:
-        if self.consolidation is None or self.consolidation.mode is ConsolidationMode.OFF:
-            return self
-        if self.kubernetes is None:
-            raise ValueError("consolidation moves pods of a cluster and needs the section kubernetes; found none")
-        longer, deadline = self.consolidation.step_deadline_seconds, self.increment_deadline_seconds
-        if longer <= deadline:
-            raise ValueError(
+        longer = self.consolidation.step_deadline_seconds if self.consolidation is not None else 0.0
+        if self._consolidates and longer <= self.increment_deadline_seconds:
+            yield (
                 f'consolidation.step_deadline: found "{duration_text(longer)}", expected more than increment_deadline,'
-                f' "{duration_text(deadline)}", within which new nodes come'
+                f' "{duration_text(self.increment_deadline_seconds)}", within which new nodes come'
             )
-        return self
 
-    @model_validator(mode="after")
-    def _addresses_differ(self) -> Self:
+    def _of_addresses(self) -> Iterator[str]:
         names = ("provider", "expander", "http") if self.provider.enabled else ("expander", "http")
         listen = {name: getattr(self.listen, name) for name in names}
         for name, address in listen.items():
             if address.port and (others := [n for n, a in listen.items() if a == address and n != name]):
-                raise ValueError(f'listen.{name} and listen.{others[0]} are both "{address}"; each needs its own')
-        return self
-
-    @model_validator(mode="after")
-    def _http_has_a_certificate(self) -> Self:
+                yield f'listen.{name} and listen.{others[0]} are both "{address}"; each needs its own'
         secured = self.http.is_secured(self.listen.http.host)
         if secured and self.tls.insecure and self.http.certificate is None:
-            raise ValueError(
+            yield (
                 f'listen.http: found "{self.listen.http}" and no certificate for it, expected http.certificate'
                 " with http.key, or http: {insecure: true} for plain HTTP"
             )
-        return self
