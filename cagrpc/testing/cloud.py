@@ -85,8 +85,7 @@ class Cloud(ABC):
     def lose_answers(self, after: int) -> None:
         """Lose the answers of the cloud to requests that create or delete, but for the next `after` requests: they are
         carried out, and the backend learns nothing of it."""
-        del after
-        self._lacks(Ability.LOSE_ANSWERS)
+        self._lacks(Ability.LOSE_ANSWERS, after)
 
     def delay_lists(self) -> None:
         """Show new instances in the cloud's lists as late as `Pace.absent_after_seconds` allows."""
@@ -98,29 +97,24 @@ class Cloud(ABC):
 
     def run_out(self, group: NodeGroup) -> None:
         """Have no more capacity for a node group; those of the others can be had."""
-        del group
-        self._lacks(Ability.RUN_OUT)
+        self._lacks(Ability.RUN_OUT, group)
 
     def exceed_quota(self, group: NodeGroup) -> None:
         """Refuse more instances of a node group because of the account's quota."""
-        del group
-        self._lacks(Ability.EXCEED_QUOTA)
+        self._lacks(Ability.EXCEED_QUOTA, group)
 
     def misconfigure(self, group: NodeGroup) -> None:
         """Make the parameters of a node group wrong: a template that is missing, an image that is not there."""
-        del group
-        self._lacks(Ability.MISCONFIGURE)
+        self._lacks(Ability.MISCONFIGURE, group)
 
     def vanish(self, instance_id: str) -> None:
         """Lose an instance that nobody asked to be deleted."""
-        del instance_id
-        self._lacks(Ability.VANISH)
+        self._lacks(Ability.VANISH, instance_id)
 
     def add_stranger(self, group: NodeGroup) -> None:
         """Create, past the backend, instances that look like this fleet's as far as possible: another fleet's of the
         same name of node group, and one that somebody made by hand."""
-        del group
-        self._lacks(Ability.ADD_STRANGER)
+        self._lacks(Ability.ADD_STRANGER, group)
 
     def need(self, *abilities: Ability) -> None:
         """Skip the test for want of an ability, with the author's reason."""
@@ -136,6 +130,6 @@ class Cloud(ABC):
                 raise AssertionError(f"waited {self.patience_seconds:g} s for {what}")
             self.advance(self.tick_seconds)
 
-    def _lacks(self, ability: Ability) -> NoReturn:
+    def _lacks(self, ability: Ability, *_: object) -> NoReturn:
         name = type(self).__name__
         raise AssertionError(f"{name}.{ability} is not written; write it, or say in {name}.lacks why there is none")
