@@ -291,9 +291,7 @@ class ClusterJournal:
             return written[-1]
 
         self._write(path, patch, create)
-        named = parts_of(written[-1])
-        self._parts.delete(self._named.get(name, frozenset()) - named)
-        self._named[name] = named
+        self._name_parts(name, written[-1])
 
     def _write_page(self, name: str, whole: Object) -> None:
         path, body = f"{FLEET_RECORDS}/{name}", self._parts.put(whole)
@@ -302,7 +300,11 @@ class ClusterJournal:
             lambda version: self._client.replace(path, objects.at_version(body, version)),
             lambda: self._client.create(FLEET_RECORDS, body),
         )
-        named = parts_of(body)
+        self._name_parts(name, body)
+
+    def _name_parts(self, name: str, written: Object) -> None:
+        """Delete the parts that an object names no longer."""
+        named = parts_of(written)
         self._parts.delete(self._named.get(name, frozenset()) - named)
         self._named[name] = named
 
