@@ -10,7 +10,8 @@ device is remembered with the answer: devices that differ only in what an expres
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
@@ -327,25 +328,24 @@ class _ReadMap(celtypes.MapType):
         self._reads.append((*self._path, str(key)))
         return dict.__contains__(self, key)
 
-    def __iter__(self) -> Any:
+    def _whole(self) -> dict[Any, Any]:
         self._reads.append((*self._path, ""))
-        return dict.__iter__(self)
+        return self
+
+    def __iter__(self) -> Any:
+        return dict.__iter__(self._whole())
 
     def __len__(self) -> int:
-        self._reads.append((*self._path, ""))
-        return dict.__len__(self)
+        return dict.__len__(self._whole())
 
     def keys(self) -> Any:
-        self._reads.append((*self._path, ""))
-        return dict.keys(self)
+        return dict.keys(self._whole())
 
     def values(self) -> Any:
-        self._reads.append((*self._path, ""))
-        return dict.values(self)
+        return dict.values(self._whole())
 
     def items(self) -> Any:
-        self._reads.append((*self._path, ""))
-        return dict.items(self)
+        return dict.items(self._whole())
 
     __hash__ = None  # type: ignore[assignment]  # as of every dict
 
@@ -363,25 +363,21 @@ class _Domains(_ReadMap):
 
 
 def _device_map(device: Device, reads: list[tuple[str, ...]]) -> celtypes.MapType:
-    def domains(kind: str, found: Mapping[str, Mapping[str, Any]]) -> _Domains:
-        path = (kind,)
+    def domains(kind: str, values: Iterable[tuple[str, Any]]) -> _Domains:
+        path, found = (kind,), defaultdict[str, dict[str, Any]](dict)
+        for name, value in values:
+            domain, _, own = name.partition("/")
+            found[domain][own] = value
         return _Domains(
             {domain: _ReadMap(names, (*path, domain), reads) for domain, names in found.items()}, path, reads
         )
 
-    attributes: dict[str, dict[str, Any]] = {}
-    for name, value in device.attributes:
-        domain, _, own = name.partition("/")
-        attributes.setdefault(domain, {})[own] = _cel_value(value)
-    capacity: dict[str, dict[str, Any]] = {}
-    for name, amount in device.capacity:
-        domain, _, own = name.partition("/")
-        capacity.setdefault(domain, {})[own] = quantity(celtypes.StringType(amount))
+    capacity = ((name, quantity(celtypes.StringType(amount))) for name, amount in device.capacity)
     return _ReadMap(
         {
             "driver": celtypes.StringType(device.driver),
             "allowMultipleAllocations": celtypes.BoolType(device.allow_multiple_allocations),
-            "attributes": domains("attributes", attributes),
+            "attributes": domains("attributes", ((name, _cel_value(value)) for name, value in device.attributes)),
             "capacity": domains("capacity", capacity),
         },
         (),
