@@ -12,8 +12,7 @@ from typing import Any
 from cagrpc.api.encoding.messages import parse
 from cagrpc.api.gen import externalgrpc_pb2 as pb
 from cagrpc.replay.recording import Call, request_type
-
-_HOSTNAME = "kubernetes.io/hostname"
+from solver.model import HOSTNAME
 
 
 class Identities:
@@ -58,8 +57,8 @@ class Identities:
         node.providerID = ours
         # nodes that CA makes up are named like the provider id, real ones like its last part
         node.name = ours if node.name == recorded else ours.rsplit("/", 1)[-1]
-        if _HOSTNAME in node.labels:
-            node.labels[_HOSTNAME] = node.name
+        if HOSTNAME in node.labels:
+            node.labels[HOSTNAME] = node.name
 
 
 def _recorded_instances(calls: Iterable[Call]) -> Iterator[tuple[str, str]]:

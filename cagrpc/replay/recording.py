@@ -21,6 +21,7 @@ from cagrpc.api.gen import expander_pb2, externalgrpc_pb2
 from cagrpc.errors import InvalidInput, reason_of, shown
 
 SUFFIX = ".jsonl.gz"
+_EMBEDDED = files("cagrpc.data") / "recordings"
 PROVIDER = externalgrpc_pb2.DESCRIPTOR.services_by_name["CloudProvider"]
 EXPANDER = expander_pb2.DESCRIPTOR.services_by_name["Expander"]
 BEST_OPTIONS = "BestOptions"
@@ -72,14 +73,13 @@ def read_recording(name: str) -> tuple[Call, ...]:
 
 def embedded_recordings() -> tuple[str, ...]:
     """Return the names of the embedded recordings."""
-    directory = files("cagrpc.data") / "recordings"
-    return tuple(sorted(each.name.removesuffix(SUFFIX) for each in directory.iterdir() if each.name.endswith(SUFFIX)))
+    return tuple(sorted(each.name.removesuffix(SUFFIX) for each in _EMBEDDED.iterdir() if each.name.endswith(SUFFIX)))
 
 
 def _text(name: str) -> str:
     try:
-        content = Path(name).read_bytes() if name not in embedded_recordings() else _embedded(name)
-        return gzip.decompress(content).decode()
+        file = _EMBEDDED / f"{name}{SUFFIX}" if name in embedded_recordings() else Path(name)
+        return gzip.decompress(file.read_bytes()).decode()
     except gzip.BadGzipFile as error:
         raise InvalidInput(f"{name}: is not a gzip file; expected what `cagrpc serve --record` writes") from error
     except OSError as error:
@@ -87,10 +87,6 @@ def _text(name: str) -> str:
         raise InvalidInput(f"{name}: {reason_of(error)}; expected a {SUFFIX} file or one of {others}") from error
     except (EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InvalidInput(f"{name}: is not a whole gzip file of text: {error}") from error
-
-
-def _embedded(name: str) -> bytes:
-    return (files("cagrpc.data") / "recordings" / f"{name}{SUFFIX}").read_bytes()
 
 
 def _call(number: int, document: dict[str, Any]) -> Call:

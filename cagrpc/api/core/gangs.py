@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from cagrpc.api.core.consumption import CONSUME_KEYS
-from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping, members
+from cagrpc.api.encoding.json_documents import LARGEST_INT32, Problems, mapping, members, whole
 from cagrpc.errors import shown
 
 T = TypeVar("T")
@@ -150,13 +150,8 @@ _KINDS = {str(kind): kind for kind in GangKind if kind is not GangKind.PROVISION
 
 
 def _count(document: Mapping[str, Any], name: str, path: str, problems: Problems) -> int | None:
-    value = document.get(name)
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_INT32:
-        return value
-    problems.append(f"{path}.{name}: {shown(value)} is not a whole number from 1 to {LARGEST_INT32}")
-    return None
+    there = document.get(name) is not None
+    return (whole(document, name, path, problems, 1, LARGEST_INT32) or None) if there else None
 
 
 @dataclass(frozen=True, slots=True)

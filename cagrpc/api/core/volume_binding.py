@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 
+from cagrpc.api.core.nodes import ZONE
 from cagrpc.api.core.pods import Pod
 from cagrpc.api.core.volumes import (
     PodVolume,
@@ -364,7 +365,6 @@ _DISK = "disk.planning.cagrpc.io/"
 """The prefix of labels of pods that name a disk which two of a node must not share; what tells the disk from others
 follows."""
 _READS, _WRITES = "reads", "writes"
-_ZONE = "topology.kubernetes.io/zone"
 _WAITS, _TO_COME = "waits", "to-come"
 
 Terms = tuple[NodeSelectorTerm, ...]
@@ -674,7 +674,7 @@ class _Demand:
             key = HOSTNAME
         else:
             keys = {each.key for term in (of.topologies if of else ()) for each in term.match_expressions}
-            key = keys.pop() if len(keys) == 1 else _ZONE
+            key = keys.pop() if len(keys) == 1 else ZONE
         if there and found.spec.of_one_node:
             self.terms.append(_named(there))
             if attached:

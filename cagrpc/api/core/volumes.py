@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cagrpc.api.core.constraints import node_term
+from cagrpc.api.core.nodes import DEPRECATED_LABELS, REGION, ZONE
 from cagrpc.api.core.selectors import label_selector
 from cagrpc.api.encoding.json_documents import Problems, mapping, members, strings, texts
 from solver.model import Labels, NodeSelectorTerm, Operator, Requirement
@@ -27,9 +28,7 @@ _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
-_BETA_ZONE, _BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
-_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-_STABLE = {_BETA_ZONE: _ZONE, _BETA_REGION: _REGION, _ZONE: _ZONE, _REGION: _REGION}
+_STABLE = {**{old: new for old, new in DEPRECATED_LABELS.items() if new in (ZONE, REGION)}, ZONE: ZONE, REGION: REGION}
 """The labels of a volume that VolumeZone reads, and the label that nodes may have in their place."""
 
 IN_TREE = {

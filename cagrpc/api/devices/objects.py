@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cagrpc.api.core.constraints import node_term
-from cagrpc.api.encoding.json_documents import Problems, epoch_seconds, mapping, members, one_of, texts, whole
+from cagrpc.api.encoding.json_documents import LARGEST, Problems, epoch_seconds, mapping, members, one_of, texts, whole
 from cagrpc.errors import shown
 from solver.model import NodeSelectorTerm
 from solver.model.quantities import parse_quantity
@@ -34,7 +34,6 @@ MOST_SELECTOR_BYTES = 64 * 1024
 
 Counters = tuple[tuple[str, str, int], ...]
 """(counter set, counter, thousandths): what a pool has of its shared counters."""
-_LARGEST = 2**63 - 1
 _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 _SCALARS = (("string", str), ("int", int), ("bool", bool), ("version", str))
 
@@ -222,8 +221,8 @@ def resource_slice(document: Mapping[str, Any], problems: Problems) -> Slice:
         name=str(mapping(document, "metadata", "", problems).get("name") or ""),
         driver=driver,
         pool=name,
-        generation=whole(pool, "generation", "spec.pool", problems, 0, _LARGEST),
-        slices_of_pool=whole(pool, "resourceSliceCount", "spec.pool", problems, 0, _LARGEST),
+        generation=whole(pool, "generation", "spec.pool", problems, 0, LARGEST),
+        slices_of_pool=whole(pool, "resourceSliceCount", "spec.pool", problems, 0, LARGEST),
         node=node,
         devices=tuple(devices),
         counters=tuple(sorted(_shared_counters(spec, problems))),
@@ -427,7 +426,7 @@ def _asked(entry: Mapping[str, Any], at: str, problems: Problems, unsupported: l
     return DevicesAsked(
         class_name=str(entry.get("deviceClassName") or ""),
         selectors=_selectors(entry, at, problems),
-        count=whole(entry, "count", at, problems, 0, _LARGEST, 1) or 1,
+        count=whole(entry, "count", at, problems, 0, LARGEST, 1) or 1,
         all=mode == "All",
         admin_access=entry.get("adminAccess") is True,
         tolerations=tuple(
