@@ -38,12 +38,8 @@ def spare_nodes(state: ClusterState, fleet: FleetSnapshot, planned: AbstractSet[
             domains[domain].used = True
         else:
             domains[domain].empty.append(names)
-    spares = (names for (group, *_), each in domains.items() if each.used for names in _first(each, groups[group]))
-    return frozenset(name for names in spares for name in names)
-
-
-def _first(domain: _Domain, group: NodeGroup) -> list[tuple[str, ...]]:
-    return sorted(domain.empty)[: group.spares]
+    spared = ((groups[group], each.empty) for (group, *_), each in domains.items() if each.used)
+    return frozenset(name for group, empty in spared for names in sorted(empty)[: group.spares] for name in names)
 
 
 _Found = Iterator[tuple[tuple[str, ...], tuple[str, ...], bool]]

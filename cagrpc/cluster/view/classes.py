@@ -143,6 +143,13 @@ def _drop(index: defaultdict[K, dict[V, None]], key: K, value: V) -> None:
         del index[key]
 
 
+def count_in(there: dict[K, int], key: K, more: int) -> None:
+    """Add so many, or remove them where it is below 0; what there is none of is not there."""
+    there[key] = there.get(key, 0) + more
+    if not there[key]:
+        del there[key]
+
+
 def _selects(term: PodAffinityTerm, of: Identified) -> bool:
     return selects(term.selector, of.identity.namespace, of.identity.labels)
 

@@ -8,10 +8,10 @@ A cluster may serve several versions of the API, which have the same objects: th
 from __future__ import annotations
 
 from collections import ChainMap, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE
 from cagrpc.api.devices.claims import (
@@ -54,10 +54,12 @@ from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.sinks import FollowedKind, KeyedValues, Values
+from cagrpc.cluster.view.sinks import KeyedValues, Values
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import Labels, PodSpec
+
+T = TypeVar("T")
 
 _READ = (PodStage.WAITING, PodStage.MOVABLE)
 """Stages in which claims matter: of pods to plan, and of those that another node would have to take."""
@@ -109,16 +111,16 @@ class DeviceTable:
         self._in_use: CountedSet[_Use] = CountedSet()
         self._nodes: Mapping[str, NodeDevices] | None = None
         self._taken_by_claims: CountedSet[DeviceId] = CountedSet()
-        self._taken: tuple[int, frozenset[DeviceId]] = (0, frozenset())
-        """The same devices as one set, with the version of that."""
         self._of_types: dict[str, NodeDevices] = {}
         self._first_seen: dict[str, float] = {}
         """When a Node was seen first, of those without devices."""
-        self._memory, self._awaited = Memory(), frozenset[str]()
-        self._matching: tuple[tuple[object, ...], NodeMatching] = ((None,) * 4, NodeMatching(self._matcher))
+        self._memory = Memory()
+        self._matching: tuple[tuple[object, ...], NodeMatching, object] = (None,), NodeMatching(self._matcher), None
+        """What devices are to all pods, with what that was made of: the selectors in use first, and all devices."""
 
-    def kinds(self) -> Iterable[FollowedKind]:
-        """Return what to follow; a cluster serves some of it, or nothing."""
+    def followed(self, follow: Callable[..., T]) -> Iterator[T]:
+        """Yield what `follow` makes of each kind, of which a cluster serves some, or nothing: it takes the path, the
+        kind, its reader, the table, and what is to be called whenever the table has all objects."""
         for plural, kind, read, tables in (
             ("resourceclaims", "ResourceClaim", resource_claim, self._claims),
             ("resourceclaimtemplates", "ResourceClaimTemplate", resource_claim_template, self._templates),
@@ -127,7 +129,7 @@ class DeviceTable:
         ):
             for version, table in zip(VERSIONS, tables, strict=True):
                 path = f"/apis/{GROUP}/{version}/{plural}"
-                yield FollowedKind(path, kind, read, table, partial(self._has_listed, plural))
+                yield follow(path, kind, read, table, partial(self._has_listed, plural))
 
     def _has_listed(self, plural: str) -> None:
         """Note that from now on what is not in the tables of a kind is not in the cluster."""
@@ -276,36 +278,28 @@ class DeviceTable:
     def matching(self, nodes: Iterable[ClusterNode]) -> NodeMatching:
         """Return what nodes have for all pods; the same object as long as nothing has changed."""
         pools = self._pools()
-        if self._taken[0] != self._taken_by_claims.version:
-            self._taken = self._taken_by_claims.version, frozenset(self._taken_by_claims)
-        taken = self._taken[1]
         awaited = self._learn(nodes)
-        if awaited != self._awaited:
-            self._awaited = awaited
-        based_on = (self._in_use.version, pools, taken, self._awaited)
-        before = self._matching[0]
+        based_on = self._in_use.version, self._taken_by_claims.version, awaited
+        before, found, of_pools = self._matching
         self._memory.unplanned.for_now.clear()
-        if (
-            before[0] != based_on[0]
-            or any(one is not other for one, other in zip(before[1:], based_on[1:], strict=True))
-            or self._matching[1].is_partial
-        ):
-            if before[0] != based_on[0]:
-                self._memory = Memory()
-            uses = list(self._in_use)
-            found = NodeMatching(
-                self._matcher,
-                WantedDevices(
-                    tuple(selector for use in uses for selector in use.selectors),
-                    frozenset(name for use in uses for name in use.attributes),
-                    frozenset(key for use in uses for key in use.keys),
-                ),
-                PublishedDevices(pools, taken, awaited),
-                self._memory,
-            )
-            found.shared_by_nodes()
-            self._matching = based_on, found
-        return self._matching[1]
+        if before == based_on and of_pools is pools and not found.is_partial:
+            return found
+        if before[0] != based_on[0]:
+            self._memory = Memory()
+        uses = list(self._in_use)
+        found = NodeMatching(
+            self._matcher,
+            WantedDevices(
+                tuple(selector for use in uses for selector in use.selectors),
+                frozenset(name for use in uses for name in use.attributes),
+                frozenset(key for use in uses for key in use.keys),
+            ),
+            PublishedDevices(pools, frozenset(self._taken_by_claims), awaited),
+            self._memory,
+        )
+        found.shared_by_nodes()
+        self._matching = based_on, found, pools
+        return found
 
     def _learn(self, nodes: Iterable[ClusterNode]) -> frozenset[str]:
         """Remember the devices of each instance type, of nodes that stand or have stood. Return the nodes whose drivers

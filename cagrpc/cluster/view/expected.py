@@ -22,12 +22,12 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from cagrpc.api.core.pods import Pod, PodClaims
 from cagrpc.api.core.volumes import with_templates
 from cagrpc.cluster.state import PodRef
-from cagrpc.cluster.view.classes import Classes, EquivalenceClass
+from cagrpc.cluster.view.classes import Classes, EquivalenceClass, count_in
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference
 from cagrpc.cluster.view.requirements import Requirements
@@ -37,8 +37,6 @@ from cagrpc.runtime.clock import EpochClock, MonotonicClock
 from cagrpc.runtime.priority_map import PriorityMap
 from cagrpc.runtime.progress import DEADLINE_SECONDS, Progress, Turn
 from solver.model import PODS, Labels, PodSpec
-
-K = TypeVar("K")
 
 MOST_LEVELS = 8
 """How many levels of owners are followed; Kubernetes' own chains have two or three. No pods are expected of a workload
@@ -253,16 +251,10 @@ class WorkloadTree:
         if workload.key not in siblings:
             return
         del siblings[workload.key]
-        _less(self._failing, workload.parent, workload.fails)
-        _less(self._shares, (workload.parent, workload.part), workload.share)
+        count_in(self._failing, workload.parent, -workload.fails)
+        count_in(self._shares, (workload.parent, workload.part), -workload.share)
         if not siblings:
             del self._children[workload.parent]
-
-
-def _less(counts: Counter[K], key: K, count: int) -> None:
-    counts[key] -= count
-    if not counts[key]:
-        del counts[key]
 
 
 def depends_on_objects(pod: Pod) -> bool:

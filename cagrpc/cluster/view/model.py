@@ -20,6 +20,7 @@ from cagrpc.api.core.movability import MovingRules
 from cagrpc.api.core.runtime_classes import read_runtime_class
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS, EXPENDABLE_BELOW
 from cagrpc.api.devices.objects import Device
+from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.api.provisioning.objects import TemplatePod
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.markers import NAMESPACE
@@ -42,7 +43,7 @@ from cagrpc.cluster.view.objects import Keyed, ObservedPod, PodReader, read_node
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import Reference
 from cagrpc.cluster.view.requirements import Requirements
-from cagrpc.cluster.view.sinks import Followed, FollowedKind, KeyedValues, Table, Values, by_uid
+from cagrpc.cluster.view.sinks import Followed, KeyedValues, Table, Values, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
     CAPACITIES,
@@ -180,21 +181,12 @@ class ClusterModel:
                 KeyedValues(self._namespace_changed),
                 listed=self._context.namespaces_listed,
             ),
-            self._fed(
-                Resource(RUNTIME_CLASSES, reader_of("RuntimeClass", read_runtime_class), Encoding.JSON, optional=True),
-                self._context.runtime_classes,
-            ),
+            self._json(RUNTIME_CLASSES, "RuntimeClass", read_runtime_class, self._context.runtime_classes),
             self._fed(Resource("/apis/apps/v1/daemonsets", daemon_set), self._daemon_sets),
             self._fed(Resource(PRIORITY_CLASSES, priority_class), self._priorities),
             self._fed(Resource(POD_DISRUPTION_BUDGETS, disruption_budget, optional=True), self._budgets),
-            *(
-                self._fed(
-                    Resource(each.path, reader_of(each.kind, each.read), Encoding.JSON, optional=True),
-                    each.table,
-                    listed=each.listed,
-                )
-                for each in (*self._of_storage(), *self._devices.kinds())
-            ),
+            *self._of_storage(),
+            *self._devices.followed(self._json),
             *(self._workloads(pods) if expects or slack is not None else ()),
             *(
                 self._fed(
@@ -445,7 +437,18 @@ class ClusterModel:
     ) -> Followed[K]:
         return Followed(resource, table, self._lock, key, listed)
 
-    def _of_storage(self) -> Iterable[FollowedKind]:
+    def _json(
+        self,
+        path: str,
+        kind: str,
+        read: Callable[[Mapping[str, Any], Problems], Any],
+        table: Values[Any],
+        listed: Callable[[], object] = lambda: None,
+    ) -> Followed[Any]:
+        """Follow a kind that is read from JSON; a cluster may not serve it."""
+        return self._fed(Resource(path, reader_of(kind, read), Encoding.JSON, optional=True), table, listed=listed)
+
+    def _of_storage(self) -> Iterator[Followed[Any]]:
         """What the volumes of pods depend on. Where it may not be listed, volumes are not planned, and a warning says
         so."""
         storage, room, nodes = self._storage, self._storage.room, self._nodes
@@ -461,12 +464,11 @@ class ClusterModel:
             (f"{csi}/csinodes", "CSINode", volumes.attach_limits, limits, str),
             (f"{csi}/volumeattachments", "VolumeAttachment", volumes.attachment, Values(nodes.put_attachment), str),
         ):
-            yield FollowedKind(path, kind, read, table, partial(listed, path))
+            yield self._json(path, kind, read, table, partial(listed, path))
 
     def _of_capacity_quotas(self) -> Iterator[Followed[Any]]:
-        read = reader_of("CapacityQuota", capacity_quotas.read_capacity_quota)
         for path, table in zip(capacity_quotas.PATHS, self._capacity_quotas, strict=True):
-            yield self._fed(Resource(path, read, Encoding.JSON, optional=True), table)
+            yield self._json(path, "CapacityQuota", capacity_quotas.read_capacity_quota, table)
 
     def _known_quotas(self) -> dict[str, CapacityQuota]:
         return dict(ChainMap(*(table.of for table in self._capacity_quotas)))
@@ -484,9 +486,7 @@ class ClusterModel:
         yield fed("/apis/batch/v1/jobs", "job")
         if self._expected is not None:
             yield fed(JOB_SETS, "job_set")
-            quotas = Values(self._expected.put_quota)
-            read = reader_of("ResourceQuota", quota)
-            yield self._fed(Resource("/api/v1/resourcequotas", read, Encoding.JSON, optional=True), quotas)
+            yield self._json("/api/v1/resourcequotas", "ResourceQuota", quota, Values(self._expected.put_quota))
             events = reader_of("Event", failed_create)
             failed = Resource(EVENTS, events, Encoding.JSON, {"fieldSelector": FAILED_CREATE}, optional=True)
             yield self._fed(failed, FailedCreates(self._expected.refuse))

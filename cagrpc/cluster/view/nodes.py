@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TypeVar
 
 from cagrpc.api.core.nodes import INSTANCE_TYPE, UNSCHEDULABLE, left
 from cagrpc.api.core.schedulers import EXPENDABLE_BELOW
@@ -15,12 +14,10 @@ from cagrpc.api.core.selectors import LabelProjection
 from cagrpc.api.core.volume_binding import with_attachments, without_attachments
 from cagrpc.api.core.volumes import Attachment, Volume
 from cagrpc.cluster.state import ClusterNode
-from cagrpc.cluster.view.classes import EquivalenceClass, Sight
+from cagrpc.cluster.view.classes import EquivalenceClass, Sight, count_in
 from cagrpc.cluster.view.objects import ObservedNode, PodStage
 from solver.model import ATTACHABLE_VOLUMES, PODS, Labels, Node, PodSpec, RunningPods, Taint
 from solver.model.eligibility import why_not_eligible
-
-K = TypeVar("K")
 
 
 class NodeUse:
@@ -72,27 +69,23 @@ class NodeUse:
             _use(self.used, of, pods)
         by_stage = {PodStage.MOVABLE: self.movable, PodStage.DAEMON: self.daemons, PodStage.ENDING: self.ending}
         counts = by_stage.get(stage, self.fixed)
-        _count(counts, of, pods)
-        _count(of.on_nodes, self.name, pods)
+        count_in(counts, of, pods)
+        count_in(of.on_nodes, self.name, pods)
 
     def attach(self, volumes: Iterable[tuple[str, str]], pods: int) -> None:
         """Add so many pods that use these volumes, or remove them."""
         self._changed.add(self.name)
         for each in volumes:
-            self._volumes[each] += pods
-            if not self._volumes[each]:
-                del self._volumes[each]
+            count_in(self._volumes, each, pods)
 
     def limit(self, limits: Mapping[str, int] | None) -> None:
         self.limits = limits
         self._changed.add(self.name)
 
-    def keep(self, attached: tuple[str, str], count: int) -> None:
+    def keep(self, attached: tuple[str, str], more: int) -> None:
         """Add a VolumeAttachment, or remove it."""
         self._changed.add(self.name)
-        self.attachments[attached] += count
-        if not self.attachments[attached]:
-            del self.attachments[attached]
+        count_in(self.attachments, attached, more)
 
     def know(self, seen: ObservedNode | None) -> None:
         self.seen = seen
@@ -117,7 +110,7 @@ class NodeUse:
             node=replace(
                 node,
                 free=left(offered, used),
-                running=_as_pods(running),
+                running=tuple(RunningPods(spec, count, ending) for (spec, ending), count in running.items()),
                 volumes=frozenset((f"{ATTACHABLE_VOLUMES}{driver}", name) for driver, name in self._volumes),
             ),
             movable=_whole(self.movable, sight.labels),
@@ -152,22 +145,12 @@ def _use(used: dict[str, int], of: EquivalenceClass, pods: int) -> None:
     used[PODS] = used.get(PODS, 0) + pods
 
 
-def _count(there: dict[K, int], key: K, pods: int) -> None:
-    there[key] = there.get(key, 0) + pods
-    if not there[key]:
-        del there[key]
-
-
 def _whole(counts: Mapping[EquivalenceClass, int], sight: LabelProjection) -> tuple[RunningPods, ...]:
     together: dict[int, tuple[PodSpec, int]] = {}  # equal ones are the same object: hashing them would cost more
     for of, count in counts.items():
         spec = of.whole(sight)
         together[id(spec)] = spec, together.get(id(spec), (spec, 0))[1] + count
     return tuple(RunningPods(spec, count) for spec, count in together.values())
-
-
-def _as_pods(counts: Mapping[tuple[PodSpec, bool], int]) -> tuple[RunningPods, ...]:
-    return tuple(RunningPods(spec, count, ending) for (spec, ending), count in counts.items())
 
 
 class ShownNodes:
@@ -268,9 +251,12 @@ class NodeTable:
             self._held = None
         self._limits_changed = True
 
-    def there(self, name: str) -> bool:
+    def _seen(self, name: str) -> ObservedNode | None:
         use = self._uses.get(name)
-        return use is not None and use.seen is not None
+        return None if use is None else use.seen
+
+    def there(self, name: str) -> bool:
+        return self._seen(name) is not None
 
     def use(self, name: str) -> NodeUse:
         found = self._uses.get(name)
@@ -312,23 +298,22 @@ class NodeTable:
 
     def held_where(self, condition: Callable[[str, Labels], bool]) -> AbstractSet[str]:
         """Return provider ids of held nodes of whose name and labels the condition is true."""
-        held = ((provider_id, self._uses[name].seen) for provider_id, name in self.held().items())
+        held = ((provider_id, self._seen(name)) for provider_id, name in self.held().items())
         return {provider_id for provider_id, seen in held if seen and condition(seen.key, seen.bare.node.labels)}
 
     def held_at(self, name: str) -> int:
         """Return the index of our start-up taint in this node's taints; -1 without it."""
-        use = self._uses.get(name)
-        return -1 if use is None or use.seen is None else use.seen.held_at
+        seen = self._seen(name)
+        return -1 if seen is None else seen.held_at
 
     def is_cordoned(self, name: str) -> bool:
         """Return whether a node is there and takes no further pods."""
-        use = self._uses.get(name)
-        return use is not None and use.seen is not None and UNSCHEDULABLE in use.seen.bare.node.taints
+        seen = self._seen(name)
+        return seen is not None and UNSCHEDULABLE in seen.bare.node.taints
 
     def dedicated(self) -> frozenset[str]:
         """Return the names of held nodes that let in the pods planned there."""
-        held = ((name, self._uses[name].seen) for name in self.held().values())
-        return frozenset(name for name, seen in held if seen and seen.dedicated)
+        return frozenset(name for name in self.held().values() if (seen := self._seen(name)) and seen.dedicated)
 
     def names(self) -> Mapping[str, str]:
         """Return the names of all nodes, by provider id."""

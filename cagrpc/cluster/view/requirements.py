@@ -58,8 +58,7 @@ class PodGroups:
             spec = replace(spec, unschedulable=spec.unschedulable or why)
         return replace(seen, pod=replace(pod, spec=spec, labels=labels)), read_with
 
-    def _changed(self, name: str, before: PodGroup | None, after: PodGroup | None) -> None:
-        del before, after
+    def _changed(self, name: str, _before: PodGroup | None, _after: PodGroup | None) -> None:
         self._references.changed(_group(name))
 
 

@@ -3,11 +3,10 @@ are in `model`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from cagrpc.api.encoding.json_documents import Problems
 from cagrpc.cluster.view.objects import Keyed, Named
 from cagrpc.kube.client.envelopes import ObjectIdentity
 from cagrpc.kube.informer.resource import Resource, UnreadableObjects
@@ -70,17 +69,6 @@ class KeyedValues(Values[V]):
         before = self.of.pop(key, None)
         if before is not None:
             self._tell(key, before, None)
-
-
-class FollowedKind(NamedTuple):
-    """A kind of objects that are read from JSON; a cluster may not serve it."""
-
-    path: str
-    kind: str
-    read: Callable[[Mapping[str, Any], Problems], Any]
-    table: Values[Any]
-    listed: Callable[[], object]
-    """Called whenever the table has all objects."""
 
 
 class Followed(Generic[K]):

@@ -14,7 +14,7 @@ from cagrpc.api.core.slack import Mark
 from cagrpc.api.core.volume_binding import without_volumes
 from cagrpc.cluster.exclusion import Exclusion
 from cagrpc.cluster.state import SlackSeen
-from cagrpc.cluster.view.classes import EquivalenceClass, Shape
+from cagrpc.cluster.view.classes import EquivalenceClass, Shape, count_in
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.shares import BEYOND, ConstraintShares, constraints_of
 from cagrpc.cluster.view.workloads import Workload
@@ -78,9 +78,7 @@ class SlackTable:
     def count(self, counted: Counted, pods: int) -> None:
         """Add so many of them, or remove them."""
         self._pods = None
-        self._counts[counted] += pods
-        if not self._counts[counted]:
-            del self._counts[counted]
+        count_in(self._counts, counted, pods)
 
     def put_pod(self, seen: ObservedPod) -> None:
         """Set a pod's slack annotations, and its node if it is a pause pod."""

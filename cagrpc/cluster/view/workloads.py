@@ -44,11 +44,6 @@ def _name(metadata: kubernetes_pb2.ObjectMeta) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-def _object_meta(metadata: Mapping[str, Any]) -> kubernetes_pb2.ObjectMeta:
-    """Return namespace and name of an object in JSON shape. Raises InvalidInput where these are no strings."""
-    return known_to_message(kubernetes_pb2.ObjectMeta, {each: metadata.get(each) for each in ("namespace", "name")})
-
-
 @dataclass(frozen=True, slots=True)
 class WorkloadPart:
     """Pods that a workload has other workloads create: a Deployment its ReplicaSets, a JobSet the Jobs of one
@@ -155,7 +150,9 @@ class WorkloadReader:
     def job_set(self, document: dict[str, Any]) -> Named[Workload]:
         """Decode a JobSet. Raises InvalidInput for an invalid one."""
         problems: Problems = []
-        metadata = _object_meta(mapping(document, "metadata", "", problems))
+        said = mapping(document, "metadata", "", problems)
+        named = {each: said.get(each) for each in ("namespace", "name")}
+        metadata = known_to_message(kubernetes_pb2.ObjectMeta, named)
         parts = []
         for each in replicated_jobs(document, problems):
             if each.starts:
