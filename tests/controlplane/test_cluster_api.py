@@ -14,7 +14,7 @@ import pytest
 
 from cagrpc.api.core.nodes import START_UP_TAINT
 from cagrpc.backends.cluster_api.backend import open_backend
-from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.fleet import Fleet, FleetSettings
 from cagrpc.fleet.journal import SqliteJournal
@@ -51,8 +51,8 @@ class MachineFleet:
 
     @contextmanager
     def start(self) -> Iterator[Fleet]:
-        access = ManagementAccess(self.workload.cluster.plane.kubeconfig())
-        settings = ClusterApiSettings(CLUSTER, self.workload.namespace, self.sources, access)
+        kubeconfig = self.workload.cluster.plane.kubeconfig()
+        settings = ClusterApiSettings(CLUSTER, self.workload.namespace, self.sources, kubeconfig=kubeconfig)
         opened = open_backend(settings, BackendContext(self._directory, self.clock))
         journal = SqliteJournal(self._directory / "journal.sqlite")
         of = FleetSettings(self.groups, increment_deadline_seconds=DEADLINE_SECONDS)

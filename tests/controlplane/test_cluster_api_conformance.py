@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cagrpc.backends.cluster_api.backend import open_backend
-from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource
 from cagrpc.backends.plugin import BackendContext, OpenBackend
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.runtime.clock import SteadyClock
@@ -91,8 +91,8 @@ class ClusterApiCoreCloud(Cloud):
 
     def _open(self, fleet: str) -> OpenBackend:
         sources = {each.id: MachineSource(machine_deployment=each.id) for each in self.node_groups}
-        access = ManagementAccess(self._workload.cluster.plane.kubeconfig())
-        settings = ClusterApiSettings(CLUSTER, self._workload.namespace, sources, access, fleet)
+        kubeconfig = self._workload.cluster.plane.kubeconfig()
+        settings = ClusterApiSettings(CLUSTER, self._workload.namespace, sources, fleet=fleet, kubeconfig=kubeconfig)
         return open_backend(settings, BackendContext(self._directory, self.clock))
 
 

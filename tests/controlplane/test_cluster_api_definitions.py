@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cagrpc.backends.cluster_api.backend import open_backend
-from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess, Reference
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, Reference
 from cagrpc.backends.plugin import BackendContext
 from cagrpc.fleet.backend import Order, OrderedInstance
 from cagrpc.kube.client.client import Client
@@ -65,8 +65,8 @@ def test_every_field_is_known(served: tuple[Cluster, str], tmp_path: Path, monke
         machine_taints=True,
         node_drain_timeout_seconds=60,
     )
-    access = ManagementAccess(cluster.plane.kubeconfig())
-    settings = ClusterApiSettings("c", cluster.namespace, {"a": source}, access)
+    kubeconfig = cluster.plane.kubeconfig()
+    settings = ClusterApiSettings("c", cluster.namespace, {"a": source}, kubeconfig=kubeconfig)
     opened = open_backend(settings, BackendContext(tmp_path, epoch))
     sent: list[tuple[str, Mapping[str, Any]]] = []
     create = Client.create

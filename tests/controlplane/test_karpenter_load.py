@@ -56,7 +56,9 @@ SCARCE = tuple(group_of(f"c-{size}x-amd64-linux", zone) for size in SIZES for zo
 def fleet_over(karpenter: Karpenter, directory: Path) -> Iterator[Fleet]:
     groups = (*SOUND, *SCARCE)
     parameters = {group.id: PARAMETERS for group in groups}
-    settings = KarpenterSettings("cagrpc", WAITING_SECONDS, parameters, frozenset({"ours"}))
+    settings = KarpenterSettings(
+        unavailable_offerings_seconds=WAITING_SECONDS, parameters=parameters, node_pools=frozenset({"ours"})
+    )
     with ExitStack() as undo:
         client = Client.connect(karpenter.cluster.plane.kubeconfig())
         undo.callback(client.close)

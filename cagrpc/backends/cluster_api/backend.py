@@ -307,7 +307,8 @@ def _raise_refusals(refusals: Sequence[tuple[str, errors.OrderRefused]]) -> None
 
 def open_backend(settings: ClusterApiSettings, context: BackendContext) -> OpenBackend:
     """Open it. Raises InvalidInput and Unavailable, with nothing left open."""
-    own = Client.connect(settings.access.kubeconfig, settings.access.context) if settings.access.is_another else None
+    is_another = settings.in_cluster or settings.kubeconfig is not None
+    own = Client.connect(settings.kubeconfig, settings.context) if is_another else None
     client = own or context.client
     if client is None:
         raise InvalidInput(

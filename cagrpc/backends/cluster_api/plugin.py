@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cagrpc.backends.plugin import (
     BackendPlugin,
@@ -21,7 +21,7 @@ from cagrpc.backends.plugin import (
     unknown_names,
 )
 from cagrpc.errors import InvalidConfiguration
-from cagrpc.forms import Duration, FilePath, Form, NotWritten, Section
+from cagrpc.forms import Duration, File, Form, NotWritten, Section
 from solver.model import NodeGroup
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
@@ -99,69 +99,40 @@ class MachineSource(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class ManagementAccess:
-    """How the management cluster is reached."""
-
-    kubeconfig: Path | None = None
-    """None with `in_cluster`, and where it is the cluster that is served."""
-    context: str = ""
-    in_cluster: bool = False
-
-    @property
-    def is_another(self) -> bool:
-        """Whether it is not the cluster of the section `kubernetes`."""
-        return self.in_cluster or self.kubeconfig is not None
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterApiSettings:
-    """All settings of the backend."""
-
-    cluster: str
-    """Name of the Cluster object."""
-    namespace: str
-    """The namespace of that Cluster, and so of its Machines."""
-    sources: Mapping[str, MachineSource]
-    """What Machines are made from, by node group id."""
-    access: ManagementAccess = ManagementAccess()
-    fleet: str = "cagrpc"
-    """The value of the label by which our Machines are known."""
-
-
-class ClusterApiForm(Form):
+class ClusterApiSettings(Section):
     """Nodes come from Machines of Cluster API."""
 
     cluster: ObjectName
     """The Cluster object whose Machines are made."""
     namespace: Namespace = "default"
     """The namespace of the Cluster object and its templates."""
+    sources: Annotated[Mapping[str, MachineSource], NotWritten()] = field(default_factory=dict)
+    """What Machines are made from, by node group id."""
     fleet: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")] = "cagrpc"
     """The name that marks this server's Machines, so that two servers can share a Cluster."""
-    kubeconfig: FilePath | None = None
+    kubeconfig: File | None = None
     """The kubeconfig of the management cluster. The default is the cluster of the section `kubernetes`."""
     context: str = ""
     """The context of the kubeconfig. The default is its current context."""
     in_cluster: bool = False
     """Whether the management cluster is the one that cagrpc runs in; the service account of its pod is used."""
-    provisioners: dict[_GroupId, MachineSource] = Field(default_factory=dict)
+    provisioners: Mapping[_GroupId, MachineSource] = field(default_factory=dict)
     """What the Machines of the node groups of each provisioner are made from. They have one shape, as templates
     have."""
-    node_groups: dict[_GroupId, MachineSource] = Field(default_factory=dict)
+    node_groups: Mapping[_GroupId, MachineSource] = field(default_factory=dict)
     """What the Machines of each node group are made from; it replaces what the provisioner says."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def __post_init__(self) -> None:
         if self.kubeconfig is not None and self.in_cluster:
             raise ValueError("found both kubeconfig and in_cluster: true, expected at most one of them")
         if self.context and self.kubeconfig is None:
             raise ValueError("context goes with kubeconfig; found none")
-        return self
 
 
 class ClusterApiFields(Form):
     """In the section `backend`."""
 
-    cluster_api: ClusterApiForm | None = None
+    cluster_api: ClusterApiSettings | None = None
 
 
 class ClusterApiPlugin(BackendPlugin):
@@ -171,14 +142,10 @@ class ClusterApiPlugin(BackendPlugin):
     cluster_source = SectionSource("machine-deployments", later("cagrpc.backends.cluster_api.importing", "read"))
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
+        del directory
         form = backend.cluster_api if isinstance(backend, ClusterApiFields) else None
         if form is None:
             raise InvalidConfiguration([f"{PLACE}: is empty; give at least the name of the cluster"])
-        access = ManagementAccess(
-            kubeconfig=None if form.kubeconfig is None else directory / form.kubeconfig,
-            context=form.context,
-            in_cluster=form.in_cluster,
-        )
         problems = []
         if kubernetes is None:
             problems.append(
@@ -190,11 +157,10 @@ class ClusterApiPlugin(BackendPlugin):
         problems += _mixed_shapes(form, inventory.groups)
         if problems:
             raise InvalidConfiguration(problems)
-        settings = ClusterApiSettings(form.cluster, form.namespace, sources, access, form.fleet)
-        return Configured(OpenedLater("cagrpc.backends.cluster_api.backend", settings))
+        return Configured(OpenedLater("cagrpc.backends.cluster_api.backend", replace(form, sources=sources)))
 
 
-def _sources(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> tuple[Mapping[str, MachineSource], list[str]]:
+def _sources(form: ClusterApiSettings, groups: Sequence[NodeGroup]) -> tuple[Mapping[str, MachineSource], list[str]]:
     """Return the source of each node group, and a problem for each provisioner with groups that have none."""
     found: dict[str, MachineSource] = {}
     without: dict[str, list[str]] = defaultdict(list)
@@ -212,7 +178,7 @@ def _sources(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> tuple[Mapping
     return found, problems
 
 
-def _mixed_shapes(form: ClusterApiForm, groups: Sequence[NodeGroup]) -> list[str]:
+def _mixed_shapes(form: ClusterApiSettings, groups: Sequence[NodeGroup]) -> list[str]:
     """Return a problem for each provisioner's template that would have to make machines of different shapes."""
     problems = []
     for provisioner in form.provisioners:

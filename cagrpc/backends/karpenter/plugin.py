@@ -4,7 +4,7 @@ opened. Modules with behaviour are imported only then."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from cagrpc.backends.plugin import (
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.fleet.catalogue import DEFAULT_ZONE
 from cagrpc.fleet.provisioners import NODEPOOL_LABEL
-from cagrpc.forms import Duration, Form, Section
+from cagrpc.forms import Duration, Form, NotWritten, Section
 from solver.model import NodeGroup, Taint
 
 UNAVAILABLE_OFFERINGS_SECONDS = 180.0
@@ -61,24 +61,13 @@ class Parameters:
     """Taints of the provisioner, beside ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class KarpenterSettings:
-    """All settings of the backend."""
-
-    fleet: str = "cagrpc"
-    unavailable_offerings_seconds: float = UNAVAILABLE_OFFERINGS_SECONDS
-    parameters: Mapping[str, Parameters] = field(default_factory=dict)
-    """Parameters by node group id."""
-    node_pools: frozenset[str] = frozenset()
-    """The values of the label `karpenter.sh/nodepool` that its nodes carry."""
-
-
 def node_pool(group: NodeGroup) -> str:
     """Return the value of the label `karpenter.sh/nodepool` of the group's nodes."""
     return group.labels.get(NODEPOOL_LABEL) or group.provisioner or group.id
 
 
-class ParametersForm(Form):
+@dataclass(frozen=True, slots=True)
+class WrittenParameters(Section):
     """What NodeClaims have beside what their node group says."""
 
     node_class: NodeClass | None = None
@@ -87,7 +76,8 @@ class ParametersForm(Form):
     The default is 10m, as of CA's --max-graceful-termination-sec."""
 
 
-class KarpenterForm(ParametersForm):
+@dataclass(frozen=True, slots=True)
+class KarpenterSettings(WrittenParameters):
     """Creates nodes by Karpenter's NodeClaims in the cluster of the section `kubernetes`."""
 
     fleet: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")] = "cagrpc"
@@ -97,16 +87,20 @@ class KarpenterForm(ParametersForm):
     )
     """How long Karpenter's provider launches nothing of an offering after a shortage of it: 3m with AWS, 1h with
     Azure."""
-    provisioners: dict[str, ParametersForm] = Field(default_factory=dict)
+    provisioners: Mapping[str, WrittenParameters] = field(default_factory=dict)
     """Parameters by the name of the provisioner."""
-    node_groups: dict[str, ParametersForm] = Field(default_factory=dict)
+    node_groups: Mapping[str, WrittenParameters] = field(default_factory=dict)
     """Parameters by the id of the node group, which come before those of its provisioner."""
+    parameters: Annotated[Mapping[str, Parameters], NotWritten()] = field(default_factory=dict)
+    """Those of each node group, by its id."""
+    node_pools: Annotated[frozenset[str], NotWritten()] = frozenset()
+    """The values of the label `karpenter.sh/nodepool` that its nodes carry."""
 
 
 class KarpenterFields(Form):
     """In the section `backend`."""
 
-    karpenter: KarpenterForm | None = None
+    karpenter: KarpenterSettings | None = None
 
 
 class KarpenterPlugin(BackendPlugin):
@@ -118,7 +112,7 @@ class KarpenterPlugin(BackendPlugin):
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
         del directory  # it names no files
         assert isinstance(backend, KarpenterFields)
-        form = backend.karpenter or KarpenterForm()
+        form = backend.karpenter or KarpenterSettings()
         problems = list(_problems(form, inventory))
         if kubernetes is None:
             problems.insert(0, "kubernetes: is missing; NodeClaims are objects of the cluster that it names")
@@ -137,16 +131,12 @@ class KarpenterPlugin(BackendPlugin):
         ]
         if problems:
             raise InvalidConfiguration(problems)
-        settings = KarpenterSettings(
-            form.fleet,
-            form.unavailable_offerings_seconds,
-            parameters,
-            frozenset(node_pool(group) for group in inventory.groups),
-        )
+        node_pools = frozenset(node_pool(group) for group in inventory.groups)
+        settings = replace(form, parameters=parameters, node_pools=node_pools)
         return Configured(OpenedLater("cagrpc.backends.karpenter.backend", settings), list(_warnings(inventory)))
 
 
-def _parameters(form: KarpenterForm, group: NodeGroup, inventory: Inventory) -> Parameters | None:
+def _parameters(form: KarpenterSettings, group: NodeGroup, inventory: Inventory) -> Parameters | None:
     """Return those of a group, the more special ones first; None without a NodeClass."""
     layers = [form.node_groups.get(group.id), form.provisioners.get(group.provisioner), form]
     given = [layer for layer in layers if layer is not None]
@@ -161,7 +151,7 @@ def _parameters(form: KarpenterForm, group: NodeGroup, inventory: Inventory) -> 
     )
 
 
-def _problems(form: KarpenterForm, inventory: Inventory) -> Iterator[str]:
+def _problems(form: KarpenterSettings, inventory: Inventory) -> Iterator[str]:
     yield from unknown_names("backend.karpenter", form.provisioners, form.node_groups, inventory)
     for group in inventory.groups:
         if not group.instance_type:

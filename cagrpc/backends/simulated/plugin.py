@@ -14,7 +14,7 @@ from pydantic import Field
 from cagrpc.backends.plugin import BackendPlugin, Configured, Inventory, OpenedLater
 from cagrpc.backends.simulated.behaviour import EVERYWHERE, Behaviour
 from cagrpc.errors import did_you_mean
-from cagrpc.forms import FilePath, Form
+from cagrpc.forms import File, Form
 
 
 class SimulatedFields(Form):
@@ -22,7 +22,7 @@ class SimulatedFields(Form):
 
     simulated: dict[Annotated[str, Field(min_length=1)], Behaviour | None] = Field(default_factory=dict)
     """The embedded simulation's behaviours and faults, by instance type, node group id, or "*" for all others."""
-    file: FilePath | None = None
+    file: File | None = None
     """Where the simulation keeps its instances. Processes that share the file see one cloud. The default is
     `simulated.sqlite` in the state directory."""
 
@@ -53,6 +53,7 @@ class SimulatedPlugin(BackendPlugin):
     kubernetes_fields = SimulatedNodesField
 
     def configure(self, backend: Form, kubernetes: Form | None, directory: Path, inventory: Inventory) -> Configured:
+        del directory
         assert isinstance(backend, SimulatedFields)
         known = {EVERYWHERE, *inventory.names}
         warnings = [
@@ -60,7 +61,6 @@ class SimulatedPlugin(BackendPlugin):
             for key in backend.simulated
             if key not in known
         ]
-        file = None if backend.file is None else directory / backend.file
         nodes = isinstance(kubernetes, SimulatedNodesField) and kubernetes.simulated_nodes
-        settings = SimulatedSettings(backend.simulated, inventory.names, file, nodes)
+        settings = SimulatedSettings(backend.simulated, inventory.names, backend.file, nodes)
         return Configured(OpenedLater("cagrpc.backends.simulated.opening", settings), warnings)

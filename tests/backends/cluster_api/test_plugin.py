@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, ManagementAccess, Reference
+from cagrpc.backends.cluster_api.plugin import ClusterApiSettings, MachineSource, Reference
 from cagrpc.backends.plugin import OpenedLater
 from cagrpc.config.load import parse_settings
 from cagrpc.errors import InvalidConfiguration
@@ -51,7 +51,7 @@ def test_a_node_groups_own_source_comes_before_its_provisioners() -> None:
         group("a"),
         group("b", cpu=8),
     )
-    assert found.access == ManagementAccess(Path("/etc/management.kubeconfig"), "there")
+    assert (found.kubeconfig, found.context) == (Path("/etc/management.kubeconfig"), "there")
     assert found.sources == {
         "a": MachineSource(machine_deployment="md", version="v1.36.1"),
         "b": MachineSource(
