@@ -31,7 +31,7 @@ from cagrpc.services.grpc.native import Endpoint
 from cagrpc.services.grpc.provider import Provider
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from solver import Budget, NodeGroup, solve
 from solver.planning.warm_up import warm_up
 from tests.support.controlplane import binaries
@@ -90,7 +90,7 @@ def serve(directory: Path, nodes: int, seconds: float, *, by: str) -> None:
     ready = native.answers_of(native.load(), provider.SERVICE, provider.BY_NODE) if by == NATIVE else ReadyAnswers()
     fleet = _Standing(nodes, ready)
     files = (directory / name for name in ("server.crt", "server.key", "ca.crt"))
-    tls = LiveTls(ServerTls(*(each.read_bytes() for each in files)))
+    tls = LiveTls(TlsMaterial(*(each.read_bytes() for each in files)))
     methods = Provider(fleet, ready=ready).methods()  # type: ignore[arg-type] # nobody changes it
     server = RpcServer(provider.SERVICE, methods, Endpoint("127.0.0.1:0", tls, asks_clients=True), ready=ready)
     server.start()

@@ -49,7 +49,7 @@ def metrics() -> list[Metric]:
     """Return those of a server with everything configured, which is not started."""
     with TemporaryDirectory() as directory:
         certs = Path(directory) / "state" / "certs"
-        tls = TlsPaths(certs / "server.crt", certs / "server.key", certs / "ca.crt", certs)
+        tls = TlsPaths.made_in(certs)
         server = Server(replace(settings_of_everything(Path(directory), "http://127.0.0.1:1"), tls=tls))
         server._calls.observe("Refresh", "OK", 0.1)  # noqa: SLF001 - a metric without a sample has no labels
         try:

@@ -203,18 +203,28 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     temporary.replace(path)
 
 
-def load(certificate_path: Path, key_path: Path, authority_path: Path, *, now: datetime | None = None) -> TlsMaterial:
-    """Return the files of one side of a connection, checked: readable, PEM, a matching key, not expired.
+def load(
+    certificate: Path,
+    key: Path,
+    authority: Path | None = None,
+    *,
+    known: TlsMaterial | None = None,
+    now: datetime | None = None,
+) -> TlsMaterial:
+    """Return the files of one side of a connection, checked unless they have what is `known` already: readable, PEM, a
+    matching key, not expired.
 
-    Raises InvalidInput, which names the file.
+    Raises InvalidInput, which names the file: also for a certificate whose key is still to be written.
     """
-    certificate, key, authority = (read_pem(path) for path in (certificate_path, key_path, authority_path))
-    check_pair(certificate_path, certificate, key_path, key, now=now)
-    check_authority(authority_path, authority, now=now)
-    return TlsMaterial(certificate, key, authority)
+    found = TlsMaterial(_read_pem(certificate), _read_pem(key), None if authority is None else _read_pem(authority))
+    if found != known:
+        check_pair(certificate, found.certificate, key, found.key, now=now)
+        if authority is not None and found.authority is not None:
+            check_authority(authority, found.authority, now=now)
+    return found
 
 
-def read_pem(path: Path) -> bytes:
+def _read_pem(path: Path) -> bytes:
     """Return a file's content. Raises InvalidInput, which names it."""
     try:
         return path.read_bytes()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from cagrpc.api.encoding.certificates import Lifetime, authority_lifetime, chain_lifetime, check_authority, check_pair
+from cagrpc.api.encoding.certificates import Lifetime, authority_lifetime, chain_lifetime
 from cagrpc.api.encoding.json_documents import timestamp
 from cagrpc.config.schema.listen import TlsPaths
 from cagrpc.config.settings import Settings
@@ -24,7 +24,7 @@ from cagrpc.runtime.controller import Controller, Json
 from cagrpc.runtime.log_once import LogOnce
 from cagrpc.runtime.metrics import AtScrape, gauges
 from cagrpc.server import certificates
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,6 @@ def _make_certificates(settings: Settings) -> tuple[str, ...]:
 
 
 def development_directory(settings: Settings) -> Path:
-    """Return the directory of development certificates."""
     return settings.state_directory / "certs"
 
 
@@ -91,14 +90,7 @@ def in_state_directory(settings_tls: TlsPaths | None, before: Path, after: Path)
     """Return the TLS files for another state directory: development certificates move with it."""
     if settings_tls is None or settings_tls.directory != before / "certs":
         return settings_tls
-    moved = after / "certs"
-    return replace(
-        settings_tls,
-        certificate=moved / "server.crt",
-        key=moved / "server.key",
-        client_ca=moved / "ca.crt",
-        directory=moved,
-    )
+    return TlsPaths.made_in(after / "certs", settings_tls.client_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +102,8 @@ class CertificateFiles:
     key: Path
     client_ca: Path | None = None
 
-    def read(self, known: ServerTls | None, now: datetime) -> ServerTls:
-        """Return what the files have, checked unless it is what is `known` already. Raises InvalidInput, which names
-        the file: also for a certificate whose key is still to be written."""
-        found = ServerTls(
-            certificates.read_pem(self.certificate),
-            certificates.read_pem(self.key),
-            certificates.read_pem(self.client_ca) if self.client_ca is not None else None,
-        )
-        if found != known:
-            check_pair(self.certificate, found.certificate, self.key, found.key, now=now)
-            if self.client_ca is not None and found.client_ca is not None:
-                check_authority(self.client_ca, found.client_ca, now=now)
-        return found
+    def read(self, known: TlsMaterial | None, now: datetime) -> TlsMaterial:
+        return certificates.load(self.certificate, self.key, self.client_ca, known=known, now=now)
 
 
 class CertificateController(Controller):
@@ -209,9 +190,9 @@ class CertificateController(Controller):
         return datetime.fromtimestamp(self._clock(), UTC)
 
 
-def _in_use(files: CertificateFiles, tls: ServerTls) -> Mapping[str, Lifetime]:
+def _in_use(files: CertificateFiles, tls: TlsMaterial) -> Mapping[str, Lifetime]:
     """Return the lifetimes by what they are of: `server`, `client_ca`."""
     found = {"server": chain_lifetime(files.certificate, tls.certificate)}
-    if files.client_ca is not None and tls.client_ca is not None:
-        found["client_ca"] = authority_lifetime(files.client_ca, tls.client_ca)
+    if files.client_ca is not None and tls.authority is not None:
+        found["client_ca"] = authority_lifetime(files.client_ca, tls.authority)
     return found

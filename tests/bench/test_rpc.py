@@ -13,7 +13,7 @@ from bench import rpc
 from cagrpc.server.certificates import ensure_certificates
 from cagrpc.services.grpc import provider
 from cagrpc.services.grpc.provider import Provider
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from tests.support.grpc_servers import FRONTS, fronted, ready_answers, rpc_server
 from tests.support.waiting import AMPLE_SECONDS
 
@@ -52,7 +52,7 @@ def test_every_node_is_asked_for_once_of_ours(rpc_program: Path, certificates: P
         ready = ready_answers()
         fleet = rpc._Standing(NODES, ready)
         files = (certificates / name for name in ("server.crt", "server.key", "ca.crt"))
-        tls = LiveTls(ServerTls(*(each.read_bytes() for each in files)))
+        tls = LiveTls(TlsMaterial(*(each.read_bytes() for each in files)))
         methods = Provider(fleet, ready=ready).methods()  # type: ignore[arg-type] # nobody changes it
         server = rpc_server(provider.SERVICE, methods, ready=ready, tls=tls, asks_clients=True)
         server.start()

@@ -16,7 +16,7 @@ from cagrpc.services.http.access import Asked
 from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import HttpAnswer, Site, text_answer
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from tests.support.certificates import Authority
 
 
@@ -30,7 +30,7 @@ def _secured(tmp_path: Path) -> Iterator[ServerAddress]:
     authority = Authority()
     (tmp_path / "ca.crt").write_bytes(authority.certificate)
     pages = {"/slack": JsonPage(lambda: {"carrier": "pods"}), "/plans": JsonPage(lambda: JsonList([1, 2, 3]))}
-    live = LiveTls(ServerTls(*authority.issue("server")))
+    live = LiveTls(TlsMaterial(*authority.issue("server")))
     server = HttpServer("127.0.0.1", 0, Site(Metrics(tuple), lambda: pages), _OneToken(), live)
     server.start()
     yield ServerAddress(f"https://127.0.0.1:{server.port}", tmp_path / "ca.crt", "right")

@@ -27,7 +27,7 @@ EVERYWHERE = Address("0.0.0.0", 0)
 
 def _development(settings: Settings) -> Settings:
     certs = settings.state_directory / "certs"
-    return replace(settings, tls=TlsPaths(certs / "server.crt", certs / "server.key", certs / "ca.crt", certs))
+    return replace(settings, tls=TlsPaths.made_in(certs))
 
 
 @contextmanager

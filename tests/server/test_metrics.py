@@ -26,7 +26,7 @@ SUFFIX = {"counter": "_total", "info": "_info"}
 def _families(tmp_path: Path) -> Iterator[dict[str, Metric]]:
     """Those of a server with everything configured, by name. It is not started."""
     certs = tmp_path / "state" / "certs"
-    tls = TlsPaths(certs / "server.crt", certs / "server.key", certs / "ca.crt", certs)
+    tls = TlsPaths.made_in(certs)
     server = Server(replace(settings_of_everything(tmp_path, "http://127.0.0.1:1"), tls=tls))
     server._calls.observe("Refresh", "OK", 0.1)
     server._web.observe("/metrics", "GET", 200, 0.1)

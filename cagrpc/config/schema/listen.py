@@ -74,6 +74,11 @@ class TlsPaths:
     client_names: tuple[str, ...] = ()
     """Names of the client certificates that the provider accepts; empty for any of the authority's."""
 
+    @classmethod
+    def made_in(cls, directory: Path, client_names: tuple[str, ...] = ()) -> TlsPaths:
+        """Return those that `cagrpc certs` makes there."""
+        return cls(directory / "server.crt", directory / "server.key", directory / "ca.crt", directory, client_names)
+
 
 class Tls(Form):
     """One of: a directory as `cagrpc certs` makes it, three files, or `insecure: true`."""
@@ -111,7 +116,7 @@ class Tls(Form):
         if self.certificate and self.key and self.client_ca:
             return TlsPaths(self.certificate, self.key, self.client_ca, client_names=names)
         made = self.directory or state / "certs"
-        return TlsPaths(made / "server.crt", made / "server.key", made / "ca.crt", made, names)
+        return TlsPaths.made_in(made, names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class ConnectedClients:
         return known
 
     def _vouched_for(self, chain: list[bytes]) -> bool:
-        authority = self._tls.now.client_ca
+        authority = self._tls.now.authority
         if not chain or authority is None:
             return False
         try:

@@ -23,7 +23,7 @@ from cagrpc.errors import InvalidInput, Unavailable, in_words, reason_of
 from cagrpc.runtime import tracing
 from cagrpc.services.grpc.metrics import SECONDS_BUCKETS
 from cagrpc.services.grpc.ready import ReadyAnswers, ReadyCalls
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Endpoint:
     tls: LiveTls | None
     """None is plaintext, only ever on purpose."""
     asks_clients: bool = False
-    """Whether it serves clients with a certificate of `tls.client_ca` only (mTLS): so the provider; CA's expander
+    """Whether it serves clients with a certificate of `tls.authority` only (mTLS): so the provider; CA's expander
     client has none to show."""
     client_names: Collection[str] = ()
     """With these the server's own service is for clients whose certificate has one of them."""
@@ -172,8 +172,8 @@ class NativeFront:
         """Let a call's connection have ready answers, until the authority changes once more."""
         self._front.admit(_connection(context), authority_changes)
 
-    def _use(self, tls: ServerTls, authority_changes: int) -> None:
-        authority = tls.client_ca if self._asks_clients else None
+    def _use(self, tls: TlsMaterial, authority_changes: int) -> None:
+        authority = tls.authority if self._asks_clients else None
         try:
             self._front.use_tls(tls.certificate, tls.key, authority, authority_changes)
         except ValueError as error:

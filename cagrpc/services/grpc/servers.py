@@ -25,7 +25,7 @@ from cagrpc.services.grpc.interceptor import CallGuard, ConnectedClients
 from cagrpc.services.grpc.native import ConnectionLimits, Endpoint, NativeAnswers, NativeFront
 from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.status import CallContext, Method, Observe, generic_handler
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 
 log = logging.getLogger(__name__)
 
@@ -170,8 +170,8 @@ class _Configurations:
         self._given = now
         return self._configuration(now)
 
-    def _configuration(self, tls: ServerTls) -> grpc.ServerCertificateConfiguration:
-        authority = tls.client_ca if self._asks_clients else None
+    def _configuration(self, tls: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+        authority = tls.authority if self._asks_clients else None
         return grpc.ssl_server_certificate_configuration([(tls.key, tls.certificate)], authority)
 
 

@@ -25,7 +25,7 @@ from cagrpc.runtime.loopback import is_loopback
 from cagrpc.services.http.access import Anybody, PageAccess
 from cagrpc.services.http.application import Application, Observe
 from cagrpc.services.http.site import Site
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class _Contexts:
         return self._context
 
 
-def _context(tls: ServerTls) -> ssl.SSLContext:
+def _context(tls: TlsMaterial) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

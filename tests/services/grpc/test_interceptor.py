@@ -21,7 +21,7 @@ from cagrpc.services.grpc import expander, interceptor, provider, servers
 from cagrpc.services.grpc.native import ConnectionLimits
 from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import CallContext, Method
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS, GrpcClient, rpc_server
 from tests.support.waiting import AMPLE_SECONDS
@@ -196,7 +196,7 @@ def _client(server: RpcServer, name: str, *alternatives: x509.GeneralName) -> It
 
 
 def _for(*names: str) -> dict[str, Any]:
-    tls = LiveTls(ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate))
+    tls = LiveTls(TlsMaterial(_CERTIFICATE, _KEY, authority=_AUTHORITY.certificate))
     return {"tls": tls, "asks_clients": True, "client_names": names}
 
 

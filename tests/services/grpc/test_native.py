@@ -33,7 +33,7 @@ from cagrpc.services.grpc.ready import ReadyAnswers
 from cagrpc.services.grpc.servers import RpcServer
 from cagrpc.services.grpc.status import CallContext, Method, status_of, with_name
 from cagrpc.services.http.metrics import Metrics
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from tests.support.certificates import Authority
 from tests.support.fleet import FleetHarness, group
 from tests.support.grpc_servers import FRONTS, PATHS, GrpcClient, House, fronted, ready_answers, rpc_server
@@ -194,7 +194,7 @@ def _credentials(name: str) -> grpc.ChannelCredentials:
 
 
 def _guarded() -> dict[str, Any]:
-    tls = LiveTls(ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate))
+    tls = LiveTls(TlsMaterial(_CERTIFICATE, _KEY, authority=_AUTHORITY.certificate))
     return {"tls": tls, "asks_clients": True, "client_names": ["cluster-autoscaler"]}
 
 
@@ -221,7 +221,7 @@ def test_a_change_of_the_authority_has_everybody_checked_again() -> None:
         assert [client.code("NodeGroupTargetSize")[0] for _ in range(2)] == ["OK", "OK"]
         both = _AUTHORITY.certificate + successor.certificate
         for authority, code in ((both, "OK"), (successor.certificate, "UNAUTHENTICATED"), (both, "OK")):
-            options["tls"].replace(ServerTls(_CERTIFICATE, _KEY, client_ca=authority))
+            options["tls"].replace(TlsMaterial(_CERTIFICATE, _KEY, authority=authority))
             counted.entered.clear()
             answers = [client.raw("NodeGroupTargetSize", b"\x0a\x01a") for _ in range(2)]
             assert [answer[0] for answer in answers] == [code, code]
@@ -345,7 +345,7 @@ def _of_a_large_curve() -> tuple[bytes, bytes]:
 
 def test_a_certificate_that_the_front_cannot_serve_is_served_by_python(caplog: pytest.LogCaptureFixture) -> None:
     certificate, key = _of_a_large_curve()
-    with _served(tls=LiveTls(ServerTls(certificate, key))) as (server, _, _):
+    with _served(tls=LiveTls(TlsMaterial(certificate, key))) as (server, _, _):
         credentials = grpc.ssl_channel_credentials(certificate)
         options = [("grpc.ssl_target_name_override", "127.0.0.1")]
         with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials, options):
@@ -357,7 +357,7 @@ def test_a_newer_one_that_it_cannot_serve_is_refused_and_the_old_one_stays() -> 
     options = _guarded()
     with _served(**options) as (server, _, _):
         with pytest.raises(InvalidInput, match="the native front cannot serve the certificates"):
-            options["tls"].replace(ServerTls(*_of_a_large_curve(), _AUTHORITY.certificate))
+            options["tls"].replace(TlsMaterial(*_of_a_large_curve(), _AUTHORITY.certificate))
         assert options["tls"].now.certificate == _CERTIFICATE
         with _channel(server, _credentials("cluster-autoscaler")) as channel:
             assert GrpcClient(channel).code("Refresh")[0] == "OK"

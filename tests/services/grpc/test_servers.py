@@ -15,7 +15,7 @@ from cagrpc.errors import Unavailable
 from cagrpc.services.grpc import expander, provider, servers
 from cagrpc.services.grpc.servers import MOST_STREAMS
 from cagrpc.services.grpc.status import CallContext, Method
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import PATHS, rpc_server
 from tests.support.waiting import AMPLE_SECONDS
@@ -58,7 +58,7 @@ def _credentials(authority: Authority | None) -> grpc.ChannelCredentials:
 def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
     client: Authority | None, code: str
 ) -> None:
-    tls = LiveTls(ServerTls(_CERTIFICATE, _KEY, client_ca=_AUTHORITY.certificate))
+    tls = LiveTls(TlsMaterial(_CERTIFICATE, _KEY, authority=_AUTHORITY.certificate))
     server = rpc_server(provider.SERVICE, _PROVIDER, tls=tls, asks_clients=True)
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(client)) as channel:
@@ -67,7 +67,7 @@ def test_the_provider_lets_in_only_clients_with_a_certificate_of_its_authority(
 
 
 def test_the_expander_lets_in_clients_without_a_certificate_over_tls_only() -> None:
-    server = rpc_server(expander.SERVICE, _EXPANDER, tls=LiveTls(ServerTls(_CERTIFICATE, _KEY)))
+    server = rpc_server(expander.SERVICE, _EXPANDER, tls=LiveTls(TlsMaterial(_CERTIFICATE, _KEY)))
     server.start()
     with grpc.secure_channel(f"127.0.0.1:{server.port}", _credentials(None)) as channel:
         assert _refresh(channel, "BestOptions") == "OK"

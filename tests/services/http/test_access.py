@@ -20,7 +20,7 @@ from cagrpc.services.http.access import ACCESS_REVIEWS, TOKEN_REVIEWS, Anybody, 
 from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import Site
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from tests.support.certificates import Authority
 from tests.support.scripted_api import FakeApi, ScriptedAnswer, fake_api
 from tests.support.waiting import AMPLE_SECONDS
@@ -126,7 +126,7 @@ def _secured() -> Iterator[Callable[..., _Secured]]:
 
         def start(*answers: ScriptedAnswer, audiences: tuple[str, ...] = ()) -> _Secured:
             api, clock, authority = stack.enter_context(fake_api(*answers)), _Clock(), Authority()
-            live = LiveTls(ServerTls(*authority.issue("server")))
+            live = LiveTls(TlsMaterial(*authority.issue("server")))
             client = stack.enter_context(_served(Readers(api.client(), audiences, clock), live, authority))
             return _Secured(api, client, clock)
 
@@ -302,7 +302,7 @@ def test_every_response_has_the_headers_of_a_public_server(secured: Callable[...
 
 
 def test_browsers_are_told_to_come_by_https_only_elsewhere_than_on_this_machine() -> None:
-    live = LiveTls(ServerTls(*(authority := Authority()).issue("server")))
+    live = LiveTls(TlsMaterial(*(authority := Authority()).issue("server")))
     server = HttpServer("0.0.0.0", 0, Site(Metrics(tuple)), Nobody(), live)
     server.start()
     try:

@@ -18,7 +18,7 @@ from cagrpc.services.http.access import Anybody
 from cagrpc.services.http.metrics import Metrics
 from cagrpc.services.http.server import HttpServer
 from cagrpc.services.http.site import Site
-from cagrpc.services.tls import LiveTls, ServerTls
+from cagrpc.services.tls import LiveTls, TlsMaterial
 from tests.support.certificates import Authority
 from tests.support.waiting import AMPLE_SECONDS
 
@@ -26,7 +26,7 @@ from tests.support.waiting import AMPLE_SECONDS
 class _Https:
     def __init__(self) -> None:
         self.authority = Authority()
-        self.live = LiveTls(ServerTls(*self.authority.issue("first")))
+        self.live = LiveTls(TlsMaterial(*self.authority.issue("first")))
         self.server = HttpServer("127.0.0.1", 0, Site(Metrics(tuple)), Anybody(), self.live)
         self.server.start()
         self.trusted = ssl.create_default_context(cadata=self.authority.certificate.decode())
@@ -65,7 +65,7 @@ def test_a_new_certificate_is_shown_and_old_connections_go_on(https: _Https) -> 
     assert ask(kept) == 200
     before = kept.sock
     assert https.shown() == "first"
-    https.live.replace(ServerTls(*https.authority.issue("second")))
+    https.live.replace(TlsMaterial(*https.authority.issue("second")))
     assert https.shown() == "second"
     assert ask(kept) == 200
     assert kept.sock is before
@@ -87,7 +87,7 @@ def test_no_request_fails_while_certificates_are_replaced(https: _Https) -> None
     thread = threading.Thread(target=read)
     thread.start()
     for number in range(10):
-        https.live.replace(ServerTls(*https.authority.issue(f"number {number}")))
+        https.live.replace(TlsMaterial(*https.authority.issue(f"number {number}")))
         at = len(seen)
         while len(seen) < at + 3 and not failed:
             done.wait(0.005)
@@ -100,11 +100,11 @@ def test_no_request_fails_while_certificates_are_replaced(https: _Https) -> None
 def test_what_openssl_refuses_leaves_the_certificate_before(
     https: _Https, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuses(_: ServerTls) -> ssl.SSLContext:
+    def refuses(_: TlsMaterial) -> ssl.SSLContext:
         raise InvalidInput("its certificate and key cannot be used for TLS: EE_KEY_TOO_SMALL")
 
     monkeypatch.setattr(http_server, "_context", refuses)
-    https.live.replace(ServerTls(*https.authority.issue("second")))
+    https.live.replace(TlsMaterial(*https.authority.issue("second")))
     assert https.shown() == "first"
     assert https.shown() == "first"
     assert caplog.text.count("EE_KEY_TOO_SMALL") == 1
