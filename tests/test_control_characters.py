@@ -46,7 +46,7 @@ def _event(text: str) -> str:
     writer = _Writer()
     client: Any = writer
     recorder = EventRecorder(client, EventSource("c", "Planning"), clock=lambda: EpochSeconds(0.0))
-    recorder.event(Note(ObjectRef("v1", "Pod", "tenant", "it", "1"), "NotPlanned", text, warning=True))
+    recorder.event(Note(ObjectRef("v1", "Pod", "tenant", "it", "1"), "NotPlanned", text))
     recorder.step()
     return writer.notes[0]
 

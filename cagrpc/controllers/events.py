@@ -112,14 +112,14 @@ class Note:
     reason: str
     """One of `REASONS`."""
     text: str
-    warning: bool = False
     increment: str = ""
     """The increment that it is about; a label of the Event."""
     plan: str = ""
     """The planning round that it is about; a label of the Event."""
 
-    def __post_init__(self) -> None:
-        assert REASONS[self.reason].warning is self.warning, self.reason
+    @property
+    def warning(self) -> bool:
+        return REASONS[self.reason].warning
 
     @property
     def labels(self) -> dict[str, str]:

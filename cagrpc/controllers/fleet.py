@@ -70,7 +70,6 @@ class FleetController(Controller):
         self.wake = wake
 
     def step(self) -> None:
-        """Reconcile the journal with the backend."""
         self._fleet.reconcile()
 
     def status(self) -> Json:
@@ -88,7 +87,6 @@ class FleetController(Controller):
         }
 
     def pages(self) -> Mapping[str, JsonPage]:
-        """Return `/nodegroups` and `/increments`, and the backend's pages."""
         return {
             "/nodegroups": JsonPage(lambda: JsonList([*self._fleet.snapshot.groups.values()], group_as_json)),
             "/increments": JsonPage(self._increments),

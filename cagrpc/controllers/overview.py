@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cagrpc.errors import CagrpcError, Unavailable
@@ -46,12 +46,7 @@ class Sample:
     """None without a cluster, in which nobody knows of pods."""
 
     def as_json(self) -> Json:
-        return {
-            "at_seconds": self.at_seconds,
-            "usd_per_hour": self.usd_per_hour,
-            "nodes": self.nodes,
-            "waiting_pods": self.waiting_pods,
-        }
+        return asdict(self)
 
 
 def thinned(samples: Iterable[Sample], now: float) -> list[Sample]:
@@ -142,7 +137,6 @@ class OverviewController(Controller):
         self._ending.join(wait_seconds)
 
     def pages(self) -> Mapping[str, JsonPage]:
-        """Return `/nodes` and `/history`."""
         return {
             "/nodes": JsonPage(lambda: JsonList(self._nodes_now())),
             "/history": JsonPage(lambda: JsonList(self._samples or (), Sample.as_json)),

@@ -30,11 +30,10 @@ class FileKind:
     """What it is called in messages, such as "journal"."""
     mark: int
     version: int
+    """That and all before it are read; opening a file of those sets it."""
     schema: str
     """Statements that initialise a file, run at every opening with IF NOT EXISTS, so that older files get new tables
     without a new version."""
-    reads_from: int = 1
-    """The oldest version that is read; opening such a file sets the present version."""
     exclusive: bool = False
     """Whether only one process may open the file at a time."""
 
@@ -132,8 +131,8 @@ def _check_header(connection: sqlite3.Connection, path: Path, kind: FileKind) ->
     place = f"{kind.what} {path}"
     if mark != kind.mark and (mark or tables):
         raise errors.InvalidConfiguration([f"{place}: a SQLite file of something else; name another file"])
-    if mark == kind.mark and not kind.reads_from <= version <= kind.version:
-        read = str(kind.version) if kind.reads_from == kind.version else f"{kind.reads_from} to {kind.version}"
+    if mark == kind.mark and not 1 <= version <= kind.version:
+        read = "1" if kind.version == 1 else f"1 to {kind.version}"
         raise errors.InvalidConfiguration(
             [f"{place}: has version {version}, this release reads {read}; use the release that wrote it"]
         )

@@ -112,13 +112,11 @@ class DecisionLog:
         self,
         clock: EpochClock,
         kept: int = KEPT_DECISIONS,
-        observe: Callable[[Decision], None] = lambda _: None,
         pending: Callable[[Iterable[str]], Iterable[str]] | None = None,
     ) -> None:
-        """`observe` is called with every decision. `pending` returns which of some pods are pending in the cluster: a
-        caller may name any pods, so a choice counts for those only. Without it the caller is trusted."""
+        """`pending` returns which of some pods are pending in the cluster: a caller may name any pods, so a choice
+        counts for those only. Without it the caller is trusted."""
         self._clock = clock
-        self._observe = observe
         self._counter = Counter(
             "cagrpc_decisions",
             "BestOptions calls by outcome (chosen, passed_on, shadow, veto) and by what they were ranked by.",
@@ -169,7 +167,6 @@ class DecisionLog:
                 self._refused = refused, decision.reason, self._clock()
         self._counter.labels(decision.outcome, decision.ranked_by).inc()
         self._seconds.labels(decision.ranked_by).observe(decision.elapsed_seconds)
-        self._observe(decision)
         level = logging.DEBUG if usual else logging.INFO
         if log.isEnabledFor(level):
             what, fields = decision.chosen or "nothing", {"decision": decision.as_json()}
@@ -194,7 +191,6 @@ class DecisionLog:
         return choice.among(choice.pods if self._pending is None else frozenset(self._pending(choice.pods)))
 
     def pages(self) -> Mapping[str, JsonPage]:
-        """Return `/decisions`."""
         return {"/decisions": JsonPage(lambda: JsonList(self.latest(), Decision.as_json))}
 
     def collectors(self) -> tuple[Collector, ...]:

@@ -42,7 +42,7 @@ class ScriptedWriter:
 
 def _note(number: int, text: str, reason: str = "NotPlanned") -> Note:
     pod = PodRef(f"uid-{number}", "shop", f"web-{number}")
-    return Note(pod_object(pod), reason, text, warning=reason == "NotPlanned")
+    return Note(pod_object(pod), reason, text)
 
 
 def _events(writer: Any, clock: FakeClock, **options: Any) -> EventRecorder:
@@ -194,7 +194,7 @@ def test_an_unreachable_api_server_is_no_error_and_logged_once(
 def test_long_notes_and_names_fit_what_the_api_server_takes(writer: Any, clock: FakeClock) -> None:
     events = _events(writer, clock)
     about = pod_object(PodRef("uid", "shop", "x" * 229 + "-" + "y" * 20))
-    events.event(Note(about, "NotPlanned", "é" * 2000, warning=True))
+    events.event(Note(about, "NotPlanned", "é" * 2000))
     events.write_due()
     (event,) = writer.events.values()
     assert len(event["note"].encode()) <= 1024

@@ -24,7 +24,7 @@ def test_what_is_told_of_a_pod_is_found_with_it(cluster: Cluster) -> None:
     )
     ref = PodRef(pod["metadata"]["uid"], cluster.namespace, name)
     events = EventRecorder(client, EventSource(CONTROLLER, ACTION, "cagrpc-0"), clock=clock)
-    note = Note(pod_object(ref), NOT_PLANNED, "no node group fits: " + "é" * 1000, warning=True)
+    note = Note(pod_object(ref), NOT_PLANNED, "no node group fits: " + "é" * 1000)
     events.event(note)
     assert events.write_due() == 1
     clock.advance(REPEAT_SECONDS)

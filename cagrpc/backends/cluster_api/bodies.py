@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cagrpc.api.core.nodes import START_UP_TAINT
+from cagrpc.api.core.nodes import START_UP_TAINT, taint_document
 from cagrpc.api.encoding.json_documents import mapping, strings
 from cagrpc.backends.cluster_api.plugin import MachineSource, Reference
 from cagrpc.cluster.markers import FLEET_LABEL, INCREMENT, NODE_GROUP, TOKEN
@@ -396,10 +396,7 @@ def _registered_with_taints(spec: Mapping[str, Any], group: NodeGroup) -> Docume
 
 
 def _taints(group: NodeGroup) -> list[Document]:
-    return [
-        {"key": taint.key, "effect": taint.effect.value, **({"value": taint.value} if taint.value else {})}
-        for taint in group.taints
-    ]
+    return [{key: value for key, value in taint_document(taint).items() if value} for taint in group.taints]
 
 
 def _has(taints: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:

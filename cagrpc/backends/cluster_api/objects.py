@@ -77,7 +77,6 @@ _LOOK_AGAIN_SECONDS = 0.02
 
 
 def state_of(machine: Mapping[str, Any]) -> InstanceState:
-    """Return the state of an instance by its Machine."""
     if mapping(machine, "metadata").get("deletionTimestamp"):
         return InstanceState.DELETING
     return InstanceState.RUNNING if provider_id(machine) else InstanceState.CREATING

@@ -137,12 +137,13 @@ def check(client: Client, names: AbstractSet[str]) -> None:
 
 
 class NodePools(InformerStore):
-    """Holds the NodePools of our names, as they are now."""
+    """Holds the NodePools as they are now."""
 
     def __init__(self, client: Client, names: AbstractSet[str]) -> None:
+        """`names` are those that are ours."""
         self._names = names
         self._lock = threading.Lock()
-        self._fighting: dict[str, NodePoolState] = {}
+        self._pools: dict[str, NodePoolState] = {}
         resource = Resource(NODE_POOLS, node_pool, Encoding.JSON)
         self.informers = (Informer(client, resource, self),)
 
@@ -150,23 +151,17 @@ class NodePools(InformerStore):
     def fighting(self) -> Mapping[str, NodePoolState]:
         """Return the NodePools that would fight us, by name."""
         with self._lock:
-            return dict(self._fighting)
+            return {name: pool for name, pool in self._pools.items() if pool.faults and name in self._names}
 
     def replaced(self, objects: Iterable[NodePoolState]) -> None:
-        found = {pool.name: pool for pool in objects if self._fights(pool)}
+        found = {pool.name: pool for pool in objects}
         with self._lock:
-            self._fighting = found
+            self._pools = found
 
     def applied(self, obj: NodePoolState) -> None:
         with self._lock:
-            if self._fights(obj):
-                self._fighting[obj.name] = obj
-            else:
-                self._fighting.pop(obj.name, None)
+            self._pools[obj.name] = obj
 
     def deleted(self, of: ObjectIdentity) -> None:
         with self._lock:
-            self._fighting.pop(of.name, None)
-
-    def _fights(self, pool: NodePoolState) -> bool:
-        return bool(pool.faults) and pool.name in self._names
+            self._pools.pop(of.name, None)

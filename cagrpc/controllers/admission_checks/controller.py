@@ -107,7 +107,6 @@ class AdmissionCheckController(Controller):
         )
 
     def queues(self) -> Sequence[WorkQueue[Any]]:
-        """Return the queue of checks and Workloads."""
         return (self.queue,)
 
     def informers(self) -> Sequence[Informer[Any]]:
@@ -127,7 +126,6 @@ class AdmissionCheckController(Controller):
         return self.waits_for or unsynced or self.queue.problem
 
     def collectors(self) -> Iterable[Collector]:
-        """Return `cagrpc_kueue_total`."""
         return (self._actions,)
 
     def status(self) -> Json:
@@ -190,20 +188,21 @@ class AdmissionCheckController(Controller):
     # ---- checks
 
     def _reconcile_check(self, store: CheckStore, name: str) -> float | None:
-        check = store.check(name)
-        if check is None:
+        observed = store.observe_check(name)
+        if observed is None:
             self._refusals.pop(name, None)
             self._topologies.pop(name, None)
             return None
+        check, configs, flavors = observed
         found = self._claim(store, check)
         if found.refusal and name not in self._refusals:
             self._warn(store, check, "Refused", found.refusal)
         _keep(self._refusals, name, found.refusal)
-        topologies = topology_first(check, store.flavors()) if found.ours else ""
+        topologies = topology_first(check, flavors) if found.ours else ""
         if topologies and self._topologies.get(name) != topologies:
             self._warn(store, check, "TopologyNeedsNodes", topologies)
         _keep(self._topologies, name, topologies)
-        wanted = activity(config_of(check, store.configs()))
+        wanted = activity(config_of(check, configs))
         if found.ours and differs(check, wanted):
             self._write_active(store.version, check, wanted)
         return found.again_seconds
@@ -211,7 +210,7 @@ class AdmissionCheckController(Controller):
     def _warn(self, store: CheckStore, check: Check, reason: str, text: str) -> None:
         _log.warning("%s", text)
         about = ObjectRef(f"{GROUP}/{store.version}", "AdmissionCheck", "", check.name, check.uid)
-        self._record(Note(about, reason, text, warning=True))
+        self._record(Note(about, reason, text))
 
     def _claim(self, store: CheckStore, check: Check) -> Claim:
         now = self._clock()
@@ -264,7 +263,7 @@ class AdmissionCheckController(Controller):
                 refused = error
                 text = f"ProvisioningRequest {creation.name} cannot be created: {error}"
                 updates[creation.check] = CheckUpdate(PENDING, text)
-                self._record(Note(_about(workload), "FailedCreate", text, warning=True))
+                self._record(Note(_about(workload), "FailedCreate", text))
         written = self._answer(workload, updates)
         if refused is not None:
             raise refused

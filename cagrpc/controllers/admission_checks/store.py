@@ -105,20 +105,12 @@ class CheckStore(InformerStore):
                 self._templates_of.of(found),
             )
 
-    def check(self, name: str) -> Check | None:
-        """Return the AdmissionCheck of that name."""
+    def observe_check(self, name: str) -> tuple[Check, Mapping[str, RequestConfig | str], Mapping[str, Flavor]] | None:
+        """Return an AdmissionCheck with all configurations and all ResourceFlavors, by name; None where there is no
+        such check."""
         with self._lock:
-            return self._checks.of.get(name)
-
-    def configs(self) -> Mapping[str, RequestConfig | str]:
-        """Return all configurations by name, or why one is invalid."""
-        with self._lock:
-            return dict(self._configs.of)
-
-    def flavors(self) -> Mapping[str, Flavor]:
-        """Return all ResourceFlavors by name."""
-        with self._lock:
-            return dict(self._flavors.of)
+            found = self._checks.of.get(name)
+            return None if found is None else (found, dict(self._configs.of), dict(self._flavors.of))
 
     def all_changed(self) -> None:
         """Have all checks and Workloads reconciled."""

@@ -185,7 +185,6 @@ def notes(holding: Iterable[Hold], now_seconds: float) -> Iterator[Note]:
 
 
 def as_json(hold: Hold) -> Mapping[str, Any]:
-    """Return it as JSON."""
     return {
         "namespace": hold.namespace,
         "since_seconds": hold.since_seconds,

@@ -129,7 +129,6 @@ class DisruptionQueue:
 
     @property
     def under_way(self) -> Disruption | None:
-        """Return the disruption under way."""
         return self._fleet.snapshot.disruption
 
     # ---- for one thread

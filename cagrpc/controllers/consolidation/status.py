@@ -108,7 +108,6 @@ def _as_json(shown: Shown, steps: int | None, examples: int | None) -> Mapping[s
 
 
 def step_as_json(step: ConsolidationStep) -> Mapping[str, Any]:
-    """Return a step as JSON."""
     return {
         "reason": step.reason.value,
         "nodes": list(step.nodes),

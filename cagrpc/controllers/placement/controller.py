@@ -186,7 +186,6 @@ class PlacementController(Controller):
         return self._waits.collectors()
 
     def queues(self) -> tuple[WorkQueue[str], ...]:
-        """Return the queue of pods to nominate."""
         return (self.queue,)
 
     def status(self) -> Json:

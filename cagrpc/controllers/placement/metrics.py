@@ -76,7 +76,6 @@ class ReleasedTraces(Controller):
         """Increments whose traces have ended."""
 
     def step(self) -> None:
-        """End the traces that can be."""
         increments = self._fleet.snapshot.increments
         known = {each.id for each in increments}
         self._watched &= known

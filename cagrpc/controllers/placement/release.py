@@ -220,7 +220,6 @@ class ReleaseController(Controller):
         self.queue: WorkQueue[str] = WorkQueue("releasing nodes", self._release, workers=_WORKERS, clock=clock)
 
     def queues(self) -> tuple[WorkQueue[str], ...]:
-        """Return the queue of nodes to release."""
         return (self.queue,)
 
     def collectors(self) -> Iterable[Collector]:

@@ -111,7 +111,6 @@ class PlanningController(Controller):
         return {"planner": self.waits_for}
 
     def pages(self) -> Mapping[str, JsonPage]:
-        """Return `/plans`, the latest rounds."""
         return {"/plans": JsonPage(lambda: JsonList(self._shown(), PlanRecord.as_json))}
 
     def collectors(self) -> Iterable[Collector]:
@@ -394,7 +393,6 @@ class PlanningController(Controller):
         return Ordered(asked.deltas, len(asked.pods), asked.cost_usd_per_hour or 0.0, message=str(error))
 
     def _record_all(self, notes: Iterable[Note], plan: str = "") -> None:
-        """Record notes of this round."""
         for note in notes:
             if note.about.uid:  # an expected pod has none, and no Events
                 self._events.event(replace(note, plan=plan))

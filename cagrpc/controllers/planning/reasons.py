@@ -47,7 +47,7 @@ def _planned(pod: PodRef, text: str, increment: str = "", plan: str = "") -> Not
 
 
 def _not_planned(pod: PodRef, text: str) -> Note:
-    return Note(pod_object(pod), NOT_PLANNED, text, warning=True)
+    return Note(pod_object(pod), NOT_PLANNED, text)
 
 
 def invalid(dropped: Iterable[PodSet], asked: Question) -> tuple[dict[int, WhyWaiting], dict[int, tuple[PodRef, ...]]]:

@@ -68,7 +68,6 @@ class Change:
     event: str = ""
     """Reason of the Event that reports it; empty for none."""
     text: str = ""
-    warning: bool = False
     outcome: str = ""
     """The label of the outcome in metrics; empty for none."""
 
@@ -162,7 +161,7 @@ def not_now(
         **({INCREMENT: increment, **dict.fromkeys(_BILL)} if increment else {}),
     }
     outcome = "rolled-back" if increment else "no-room"
-    return Change(conditions, details, NOT_FOUND, text, warning=True, outcome=outcome)
+    return Change(conditions, details, NOT_FOUND, text, outcome=outcome)
 
 
 def short(request: ProvisioningRequest, why: str, until: float, valid_until: float, *, bypassed: int) -> Change | None:
@@ -178,7 +177,7 @@ def short(request: ProvisioningRequest, why: str, until: float, valid_until: flo
     conditions = {ConditionType.PROVISIONED: (False, SHORT, text)}
     if ConditionType.ACCEPTED in request.conditions:
         conditions[ConditionType.ACCEPTED] = (False, SHORT, "nothing is ordered for it now")
-    return Change(conditions, details, SHORT, text, warning=True)
+    return Change(conditions, details, SHORT, text)
 
 
 def _next_try(at: float, valid_until: float) -> str:
@@ -215,7 +214,7 @@ def not_tried(request: ProvisioningRequest, reason: str, why: str) -> Change | N
     written = request.conditions.get(ConditionType.PROVISIONED)
     if written is not None and (written.reason, written.message) == (reason, why):
         return None
-    return Change({ConditionType.PROVISIONED: (False, reason, why)}, {}, reason, why, warning=True)
+    return Change({ConditionType.PROVISIONED: (False, reason, why)}, {}, reason, why)
 
 
 def failed(reason: str, message: str, *, unavailable: bool = False, increment: str = "") -> Change:
@@ -224,19 +223,19 @@ def failed(reason: str, message: str, *, unavailable: bool = False, increment: s
     if unavailable:
         conditions[ConditionType.CAPACITY_AVAILABLE] = (False, NOT_FOUND, message)
     details: dict[str, str | None] = {RETRY_AT: None, **({INCREMENT: increment} if increment else {})}
-    return Change(conditions, details, "Failed", f"{reason}: {message}", warning=True, outcome="failed")
+    return Change(conditions, details, "Failed", f"{reason}: {message}", outcome="failed")
 
 
 def booking_expired(message: str) -> Change:
     """Return the change of a request whose reservation has expired."""
     conditions = {ConditionType.BOOKING_EXPIRED: (True, BOOKING_ENDED, message)}
-    return Change(conditions, {}, "BookingExpired", message, warning=True, outcome="booking-expired")
+    return Change(conditions, {}, "BookingExpired", message, outcome="booking-expired")
 
 
 def capacity_revoked(message: str) -> Change:
     """Return the change of a request whose capacity was lost."""
     conditions = {ConditionType.CAPACITY_REVOKED: (True, LOST, message)}
-    return Change(conditions, {}, "CapacityRevoked", message, warning=True, outcome="capacity-revoked")
+    return Change(conditions, {}, "CapacityRevoked", message, outcome="capacity-revoked")
 
 
 def consumption(consumed: Mapping[int, int]) -> Change:

@@ -39,7 +39,7 @@ def notes(observed: RequestsObservation, reservations: Reservations, is_ours: Ca
     """Yield the Events that are due. `reservations` are those of bookings, `is_ours` returns whether we serve a
     class."""
     for pod, missing in observed.state.consumers_missing_annotation:
-        yield Note(pod_object(pod), HALF, missing, warning=True)
+        yield Note(pod_object(pod), HALF, missing)
     by_key = {request.key: request for request in observed.requests.values()}
     room = _FreeCapacity(observed.state, reservations)
     for key, consumers in observed.consumers.items():
@@ -75,7 +75,7 @@ def _waits(each: Consumer, now: float) -> bool:
 def _each(pods: Iterable[Consumer], reason: str, text: str) -> Iterator[Note]:
     for number, each in enumerate(pods):
         if number < MOST_EVENTS:
-            yield Note(pod_object(each.pod), reason, text, warning=True)
+            yield Note(pod_object(each.pod), reason, text)
 
 
 def _missing(key: str, pending: Sequence[Consumer]) -> Iterator[Note]:
@@ -100,7 +100,7 @@ def _too_many(ours: ManagedRequest, consumers: Sequence[Consumer]) -> Iterator[N
     more = len(consumers) - asked
     wanted = pluralize(asked, "pod")
     text = f"it asks for {wanted}, and {len(consumers)} consume it: nothing is reserved or added for {more} of them"
-    yield Note(request_object(ours.request), TOO_MANY, text, warning=True)
+    yield Note(request_object(ours.request), TOO_MANY, text)
     rest = consumers[asked:]
     about = f"ProvisioningRequest {ours.request.key} asks for {wanted}, and as many older ones consume it"
     yield from _each([each for each in rest if each.stage is ConsumerStage.PENDING], TOO_MANY, about)
@@ -121,7 +121,7 @@ def _gone(ours: ManagedRequest, pending: Sequence[Consumer], room: _FreeCapacity
         RequestPhase.FAILED: "it has failed",
     }.get(ours.phase, "all it asked for has been consumed")
     text = f"no room for {short} of {pluralize(len(pending), 'pod')} waiting, and no nodes are added: {why}"
-    yield Note(request_object(ours.request), GONE, text, warning=True)
+    yield Note(request_object(ours.request), GONE, text)
     about = f"no room for it, and none is made: of ProvisioningRequest {ours.request.key}, {why}"
     yield from _each(pending, GONE, about)
 

@@ -140,7 +140,6 @@ class ProvisioningController(Controller):
         return self._seen.records() if self._seen is not None else []
 
     def informers(self) -> Sequence[SyncedResource]:
-        """Return the informers of requests, their PodTemplates, and classes."""
         return self._store.informers
 
     def status(self) -> Json:
@@ -161,7 +160,6 @@ class ProvisioningController(Controller):
         return {"/provisioningrequests": JsonPage(lambda: JsonList(self.records()))}
 
     def collectors(self) -> Iterable[Collector]:
-        """Return the metrics of outcomes and bookings."""
         return self._metrics.collectors()
 
     # ---- for one thread

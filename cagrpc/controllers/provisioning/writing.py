@@ -131,7 +131,7 @@ class Writing:
         if change.event:
             increment = result.details.get(conditions.INCREMENT, "")
             about = {"request": request.key, **({"increment": increment} if increment else {})}
-            self._events.event(Note(request_object(request), change.event, change.text, change.warning, increment))
+            self._events.event(Note(request_object(request), change.event, change.text, increment))
             log.info("%s: %s: %s", request.key, change.event, change.text, extra=about)
         if change.outcome:
             self.note(request, change.outcome)

@@ -102,7 +102,6 @@ def buffer_body(shape: SlackShape, template: str, place: Place) -> dict[str, Any
 
 
 def buffer_spec(shape: SlackShape, template: str) -> dict[str, Any]:
-    """Return the spec of a CapacityBuffer."""
     return {"provisioningStrategy": STRATEGY, "podTemplateRef": {"name": template}, "replicas": shape.count}
 
 

@@ -116,11 +116,9 @@ class SlackController(Controller):
         }
 
     def pages(self) -> Mapping[str, JsonPage]:
-        """Return `/slack`."""
         return {"/slack": JsonPage(self.as_json)}
 
     def collectors(self) -> Iterable[Collector]:
-        """Return the metrics of placeholders."""
         return (AtScrape(lambda: metrics(self._state)),)
 
     def step(self) -> bool:

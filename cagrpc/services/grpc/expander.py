@@ -282,17 +282,16 @@ class Expander:
         assumed: AssumeCache | None = None,
         *,
         clock: EpochClock,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without a fleet all node groups are of the autoscaler's own cloud provider. `clock` gives seconds since the
-        epoch, as the fleet's does, `monotonic` seconds that only grow. Of the cluster, where there is one, it asks for
-        gangs, for nodes and DaemonSets, and which pods wait to be bound whose increment has just been released."""
+        epoch, as the fleet's does. Of the cluster, where there is one, it asks for gangs, for nodes and DaemonSets, and
+        which pods wait to be bound whose increment has just been released."""
         self._fleet = fleet
         self._rank = rank
         self._decisions = decisions
         self._clock = clock
         self._settings = settings or ExpanderSettings()
-        self._monotonic = monotonic
+        self._monotonic = time.monotonic
         self._assumed = assumed
         self._cluster = None if assumed is None else assumed.cluster
         self._released_pods = None if self._cluster is None else ReleasedPods(self._cluster, clock)

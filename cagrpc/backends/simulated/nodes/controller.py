@@ -119,7 +119,6 @@ class NodeController(Controller):
         return self._informers
 
     def status(self) -> Json:
-        """Return the present problem, for `/status`."""
         return {"simulated_nodes": self.problem or "as they should be"}
 
     def step(self) -> None:
