@@ -7,19 +7,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from cagrpc import errors
 from cagrpc.errors import shown
 from cagrpc.fleet.model import LARGEST_INCREMENT, IncrementSpec, Origin
 from cagrpc.fleet.records import Changes, Contents, GroupRecord
+from cagrpc.runtime.back_off import BackOff
 from solver.model import Limit, NodeGroup
 
 NODE_PROVISION_SECONDS = 900.0
 """CA's default node provision and start-up times, after which CA itself would give up on an increment."""
 
 REASON = "minimum size"
-_FIRST_BACK_OFF_SECONDS = 60.0
-_LONGEST_BACK_OFF_SECONDS = 1800.0
+_BACK_OFF = BackOff(60.0, 1800.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +107,5 @@ def _not_before(group_id: str, contents: Contents) -> float:
         for record in contents.increments.values()
         if record.increment.reason == REASON and group_id in record.increment.deltas
     ]
-    failures = 0
-    for record in reversed(attempts):
-        if not record.failing:
-            break
-        failures += 1
-    if not failures:
-        return float("-inf")
-    failed_at = attempts[-1].failed_at_seconds or 0.0
-    return failed_at + min(_FIRST_BACK_OFF_SECONDS * 2.0 ** (failures - 1), _LONGEST_BACK_OFF_SECONDS)
+    failed = [*takewhile(lambda record: record.failing, reversed(attempts))]
+    return (failed[0].failed_at_seconds or 0.0) + _BACK_OFF.seconds(len(failed)) if failed else float("-inf")
