@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from solver import model
     from solver.consolidation.consolidate import consolidate
     from solver.consolidation.model import (
         ConsolidationPlan,
@@ -25,55 +26,7 @@ if TYPE_CHECKING:
     )
     from solver.explanation.explain import explain
     from solver.explanation.model import Explanation
-    from solver.model import (
-        CPU,
-        HOSTNAME,
-        MEMORY,
-        NODES,
-        PODS,
-        Budget,
-        Certificate,
-        DeviceAlternative,
-        DeviceClaim,
-        DeviceRequest,
-        Devices,
-        Goal,
-        HostPort,
-        Labels,
-        Limit,
-        Node,
-        NodeGroup,
-        NodeGroupIncrease,
-        NodeSelectorTerm,
-        ObjectiveStage,
-        Operator,
-        PlacedOnNode,
-        Plan,
-        PlannedNodes,
-        PodAffinityTerm,
-        PodClass,
-        PodSelector,
-        PodSet,
-        PodSpec,
-        PossibleGroups,
-        PreferredDomain,
-        PreferredNodes,
-        PreferredPods,
-        Problem,
-        Relaxed,
-        Requirement,
-        Resources,
-        RunningPods,
-        StageValue,
-        Status,
-        Taint,
-        TaintEffect,
-        TierCost,
-        Toleration,
-        TopologySpread,
-        Unplaced,
-        WhenUnsatisfiable,
-    )
+    from solver.model import *  # noqa: F403 - the vocabulary, of which `solver.model` has the list
     from solver.model.errors import PlanRejectedError, ProblemError
     from solver.model.plan import PlanProgress, ScaleUpCandidate, Score
     from solver.planning.rank import rank
@@ -102,75 +55,31 @@ _HOMES = {
 """Names that are not of `solver.model`."""
 
 __all__ = [
-    "CPU",
     "DISTRIBUTION",
-    "HOSTNAME",
-    "MEMORY",
-    "NODES",
-    "PODS",
-    "Budget",
-    "Certificate",
     "ConsolidationPlan",
     "ConsolidationProblem",
     "ConsolidationStep",
-    "DeviceAlternative",
-    "DeviceClaim",
-    "DeviceRequest",
-    "Devices",
     "DisruptionReason",
     "Explanation",
-    "Goal",
-    "HostPort",
-    "Labels",
-    "Limit",
-    "Node",
-    "NodeGroup",
-    "NodeGroupIncrease",
-    "NodeSelectorTerm",
-    "ObjectiveStage",
-    "Operator",
-    "PlacedOnNode",
-    "Plan",
     "PlanProgress",
     "PlanRejectedError",
-    "PlannedNodes",
-    "PodAffinityTerm",
-    "PodClass",
-    "PodSelector",
-    "PodSet",
-    "PodSpec",
-    "PossibleGroups",
-    "PreferredDomain",
-    "PreferredNodes",
-    "PreferredPods",
-    "Problem",
     "ProblemError",
-    "Relaxed",
-    "Requirement",
-    "Resources",
-    "RunningPods",
     "ScaleUpCandidate",
     "Score",
-    "StageValue",
     "StandingNode",
-    "Status",
-    "Taint",
-    "TaintEffect",
-    "TierCost",
-    "Toleration",
-    "TopologySpread",
-    "Unplaced",
-    "WhenUnsatisfiable",
     "consolidate",
     "explain",
     "rank",
     "solve",
 ]
+if TYPE_CHECKING:
+    __all__ += model.__all__
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, at its first use."""
-    if name not in __all__:
+    home = import_module(_HOMES.get(name, "solver.model"))
+    if name not in _HOMES and name not in home.__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES.get(name, "solver.model")), name)
+    value = globals()[name] = getattr(home, name)
     return value

@@ -30,7 +30,10 @@ def test_the_vocabulary_and_the_checker_load_no_mathematics(statement: str) -> N
 
 
 def test_what_is_public_is_there() -> None:
-    shown = "import solver\nprint([name for name in solver.__all__ if getattr(solver, name, None) is None])"
+    shown = (
+        "import solver.model\nnames = *solver.__all__, *solver.model.__all__\n"
+        "print([name for name in names if getattr(solver, name, None) is None])"
+    )
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
