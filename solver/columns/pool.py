@@ -17,7 +17,7 @@ from solver.model.objective import Goal, ObjectiveStage
 from solver.reduction.colocation import CoLocation
 from solver.reduction.objective import unavoidable_value
 from solver.reduction.reduced import Floats, Ints, Reduced, most_per_node
-from solver.relaxation.linear_program import INFINITY, GrowingProgram
+from solver.relaxation.linear_program import INFINITY, LinearProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +179,13 @@ class RelaxedMaster:
     def __init__(self, pool: Pool, weights: Weighting) -> None:
         self._pool, self._weights, self._loaded = pool, weights, 0
         reduced = pool.reduced
-        self._program = program = GrowingProgram()
-        self._serve = program.add_rows(np.zeros(len(reduced.rows)), np.full(len(reduced.rows), INFINITY))
-        self._limits = program.add_rows(np.full(len(reduced.limits), -INFINITY), np.zeros(len(reduced.limits)))
+        self._program = program = LinearProgram()
+        self._serve = program.add_rows(0.0, INFINITY, len(reduced.rows))
+        self._limits = program.add_rows(-INFINITY, 0.0, len(reduced.limits))
         self._room = np.full(len(reduced.kinds), -1)
         self._left = program.add_variables(weights.unserved_cost)
         served = np.array([(demand.row, demand.index) for demand in reduced.live], dtype=np.int64).reshape(-1, 2)
-        program.add_entries(self._serve[served[:, 0]], self._left[served[:, 1]], np.ones(len(served)))
+        program.add_entries(self._serve[served[:, 0]], self._left[served[:, 1]], 1.0)
         self._nodes = np.zeros(0, dtype=np.int64)
 
     def _state(self, reduced: Reduced) -> None:
@@ -194,10 +194,10 @@ class RelaxedMaster:
         # Most kinds can never run out: every pod could have a node of its own. Those have no row.
         most = np.array([kind.most for kind in reduced.kinds], dtype=np.float64)
         short = np.flatnonzero((self._room < 0) & (most < self._pool.reduced.enough))
-        self._room[short] = program.add_rows(np.full(len(short), -INFINITY), np.zeros(len(short)))
+        self._room[short] = program.add_rows(-INFINITY, 0.0, len(short))
         kinds = self._pool.kinds()[: self._loaded]
         columns = np.flatnonzero(np.isin(kinds, short))
-        program.add_entries(self._room[kinds[columns]], self._nodes[columns], np.ones(len(columns)))
+        program.add_entries(self._room[kinds[columns]], self._nodes[columns], 1.0)
         bounded = np.flatnonzero(self._room >= 0)
         program.bound_rows(self._room[bounded], -INFINITY, most[bounded])
         program.bound_rows(self._limits, -INFINITY, np.array(reduced.limits, dtype=np.float64))
@@ -213,7 +213,7 @@ class RelaxedMaster:
         start = int(np.searchsorted(held.column, first))
         program.add_entries(self._serve[held.spec[start:]], self._nodes[held.column[start:]], held.pods[start:])
         rooms = self._room[kinds]
-        program.add_entries(rooms[rooms >= 0], added[rooms >= 0], np.ones(np.count_nonzero(rooms >= 0)))
+        program.add_entries(rooms[rooms >= 0], added[rooms >= 0], 1.0)
         use = pool.reduced.use[kinds]
         column, limit = np.nonzero(use)
         program.add_entries(self._limits[limit], added[column], use[column, limit])

@@ -223,12 +223,12 @@ def _relaxed(reduced: Reduced, claimed: Claims, room: Sequence[int]) -> list[int
     for position, stage in enumerate(stages(reduced)):
         for variable, pods in claimed.stages.get(stage, ()):
             cost[variable] += pods * _NEXT_STAGE**position
-    program.add_variables(cost, upper=np.array(linear.uppers, dtype=np.float64))
+    program.add_variables(cost, most=np.array(linear.uppers, dtype=np.float64))
     needed = [(terms, None, units - constant) for (terms, constant), units in zip(claimed.needed, room, strict=True)]
     for terms, lower, upper in (*linear.rows, *needed):
         if terms:
             low, high = -INFINITY if lower is None else float(lower), INFINITY if upper is None else float(upper)
-            row = program.add_rows(low, high, 1).start
+            row = program.add_rows(low, high, 1)
             program.add_entries(row, [variable for variable, _ in terms], [float(c) for _, c in terms])
     found = program.solve()
     return None if found is None else [round(value) for value in found.values]

@@ -414,45 +414,33 @@ class MergedFluid:
         misfits = np.zeros((groups, len(chosen)), dtype=np.int64)
         np.add.at(misfits, group[live], ~supply.fits[np.ix_(chosen, live)].T)
         # In units of the dearest node: GLOP works best with numbers around one.
-        opened = program.add_variables(
-            supply.cost[chosen] / self._unit, upper=supply.most[chosen], lower=supply.least[chosen]
-        )
+        opened = program.add_variables(supply.cost[chosen] / self._unit, supply.most[chosen], supply.least[chosen])
         group_of, row_of = np.nonzero(misfits == 0)
         placed = program.add_variables(np.zeros(len(group_of)))
         serve = program.add_rows(wanted, INFINITY, groups)
-        program.add_entries(group_of, placed.start + np.arange(len(group_of)), 1.0)
+        program.add_entries(serve[group_of], placed, 1.0)
         scale = 1.0 / np.maximum(supply.free[chosen], 1.0)
-        capacity = program.add_rows(-INFINITY, 0.0, len(chosen) * resources)
-        columns = np.arange(resources)
-        program.add_entries(
-            capacity.start + row_of[:, None] * resources + columns,
-            placed.start + np.arange(len(group_of))[:, None],
-            requests[group_of] * scale[row_of],
-        )
-        program.add_entries(
-            capacity.start + np.arange(len(chosen))[:, None] * resources + columns,
-            np.array(opened)[:, None],
-            -supply.free[chosen] * scale,
-        )
+        capacity = program.add_rows(-INFINITY, 0.0, len(chosen) * resources).reshape(len(chosen), resources)
+        program.add_entries(capacity[row_of], placed[:, None], requests[group_of] * scale[row_of])
+        program.add_entries(capacity, opened[:, None], -supply.free[chosen] * scale)
         self._whole_pods(program, group, chosen, opened, placed, group_of, row_of)
         limits = program.add_rows(-INFINITY, self._allowed, len(self._allowed))
-        program.add_entries(np.array(limits)[None, :], np.array(opened)[:, None], supply.use[chosen])
-        left = program.add_variables(np.minimum(self._cost / self._unit, _PENALTY), upper=self._count)
-        program.add_entries(serve.start + group[self._spec], np.array(left), 1.0)
-        program.add_entries(np.array(limits)[None, :], np.array(left)[:, None], self._use)
+        program.add_entries(limits, opened[:, None], supply.use[chosen])
+        left = program.add_variables(np.minimum(self._cost / self._unit, _PENALTY), most=self._count)
+        program.add_entries(serve[group[self._spec]], left, 1.0)
+        program.add_entries(limits, left[:, None], self._use)
         solution = program.solve(seconds)
         if solution is None:
             return None
         amounts = np.zeros((len(chosen), groups))
-        amounts[row_of, group_of] = solution.values[placed.start : placed.stop]
-        paid = -solution.duals[capacity.start : capacity.stop].reshape(len(chosen), resources) * scale
+        amounts[row_of, group_of] = solution.values[placed]
         return _Solved(
             solution.objective * self._unit,
-            solution.values[opened.start : opened.stop],
+            solution.values[opened],
             amounts,
-            np.maximum(paid, 0.0) * self._unit,
-            np.maximum(solution.duals[serve.start : serve.stop], 0.0) * self._unit,
-            np.maximum(-solution.duals[limits.start : limits.stop], 0.0) * self._unit,
+            np.maximum(-solution.duals[capacity] * scale, 0.0) * self._unit,
+            np.maximum(solution.duals[serve], 0.0) * self._unit,
+            np.maximum(-solution.duals[limits], 0.0) * self._unit,
         )
 
     def _whole_pods(
@@ -460,8 +448,8 @@ class MergedFluid:
         program: LinearProgram,
         group: Ints,
         chosen: Ints,
-        opened: range,
-        placed: range,
+        opened: Ints,
+        placed: Ints,
         group_of: Ints,
         row_of: Ints,
     ) -> None:
@@ -478,8 +466,8 @@ class MergedFluid:
         whole = np.minimum(np.floor(ratio + _GRAIN), self._reduced.caps[spec])
         tight = np.flatnonzero(new & (whole < ratio - _GRAIN))
         rows = program.add_rows(-INFINITY, 0.0, len(tight))
-        program.add_entries(np.array(rows), placed.start + tight, 1.0)
-        program.add_entries(np.array(rows), opened.start + row_of[tight], -whole[tight])
+        program.add_entries(rows, placed[tight], 1.0)
+        program.add_entries(rows, opened[row_of[tight]], -whole[tight])
 
     def _fluid(self, bound: float, values: Floats, group: Ints, chosen: Ints, found: _Solved, ratio: Floats) -> Fluid:
         kind = self._supply.kind[chosen]

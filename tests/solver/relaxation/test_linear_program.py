@@ -10,7 +10,7 @@ import pytest
 from ortools.math_opt import result_pb2
 from pybind11_abseil import status
 
-from solver.relaxation.linear_program import AbnormalEndError, GrowingProgram, LinearProgram, optimal
+from solver.relaxation.linear_program import AbnormalEndError, LinearProgram, optimal
 
 
 def _abnormal(*_: object) -> NoReturn:
@@ -24,13 +24,13 @@ class _GivesUp:
     solve: Callable[..., NoReturn] = staticmethod(_abnormal)
 
 
-def _growing() -> GrowingProgram:
+def _growing() -> LinearProgram:
     """At least 6 of two things, of which one costs 2 and gives 3, the other costs 1, gives 1 and is had twice."""
-    program = GrowingProgram()
-    row = program.add_rows(np.array([6.0]), np.array([np.inf]))
-    program.add_entries(row, program.add_variables(np.array([2.0])), np.array([3.0]))
+    program = LinearProgram()
+    row = program.add_rows(6.0, np.inf, 1)
+    program.add_entries(row, program.add_variables([2.0]), 3.0)
     assert program.solve() is not None
-    program.add_entries(row, program.add_variables(np.array([0.5]), 2.0), np.array([1.0]))
+    program.add_entries(row, program.add_variables([0.5], 2.0), 1.0)
     return program
 
 
@@ -65,18 +65,22 @@ def test_an_imprecise_answer_is_none() -> None:
 
 def test_guides_are_solved_again_in_units_of_the_dearest(monkeypatch: pytest.MonkeyPatch) -> None:
     scales: list[float] = []
-    real = LinearProgram._optimal
+    load, real = LinearProgram._load, LinearProgram._optimal
 
-    def fails_unscaled(self: LinearProgram, parameters: Any, scale: float) -> Any:
+    def notes(self: LinearProgram, scale: float) -> None:
         scales.append(scale)
-        if scale == 1.0:
-            raise AbnormalEndError
-        return real(self, parameters, scale)
+        load(self, scale)
 
+    def fails_unscaled(self: LinearProgram, parameters: Any) -> Any:
+        if scales[-1] == 1.0:
+            raise AbnormalEndError
+        return real(self, parameters)
+
+    monkeypatch.setattr(LinearProgram, "_load", notes)
     monkeypatch.setattr(LinearProgram, "_optimal", fails_unscaled)
     program = LinearProgram()
     program.add_variables([3e9, 5e3])
-    program.add_entries(program.add_rows(2.0, 9.0, 1).start, [0, 1], [1.0, 1.0])
+    program.add_entries(program.add_rows(2.0, 9.0, 1), [0, 1], [1.0, 1.0])
     assert program.solve() is None
     found = program.solve(roughly=True)
     assert found is not None
