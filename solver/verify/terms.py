@@ -2,8 +2,7 @@
 
 A required constraint must hold everywhere. A preference may be broken by pods that gave it up. A plan does not
 distinguish which pods of a class these are, so there must be enough of them: pods that break a preference are among
-those that gave up this one and all before it. An end of pod affinity counts only if the scheduler can reach it pod by
-pod (`docs/reference/constraints.md`).
+those that gave up this one and all before it. Whether the scheduler gets there pod by pod is a question of `order`.
 """
 
 from __future__ import annotations
@@ -137,56 +136,9 @@ class DomainTally:
         return self._present[key]
 
 
-Serving = Mapping[PodAffinityTerm, set[Domain]]
-_Needs = Mapping[int, list[tuple[str, set[Domain]]]]
-"""Class -> topology key and domains that serve."""
-
-
-def serving_others(constraints: Sequence[CheckedConstraint], places: CheckedPlaces, tally: DomainTally) -> Serving:
-    """Return, for terms that do not count their own carriers, the domains with a counted pod that runs there, or is
-    planned and does not wait for those that wait for it. They are found by placing pods as long as one more can be
-    placed: what passes here can be reached, whether or not classes need each other in a circle elsewhere."""
-    served: dict[PodAffinityTerm, set[Domain]] = {}
-    waits: dict[int, list[tuple[str, set[Domain]]]] = defaultdict(list)
-    for constraint in constraints:
-        term = constraint.term
-        if (
-            term is None
-            or constraint.rule is not Rule.AFFINITY
-            or tally.counts(term, places.specs[constraint.pod_class])
-        ):
-            continue
-        if term not in served:
-            served[term] = _running(term, tally)
-        if constraint.rank is None:  # preferences make no pod wait
-            waits[constraint.pod_class].append((term.topology_key, served[term]))
-    helps: dict[int, list[tuple[str, set[Domain]]]] = defaultdict(list)
-    for term, domains in served.items():
-        for index in tally.counted_classes(term):
-            helps[index].append((term.topology_key, domains))
-    _place_all(waits, helps, places)
-    return served
-
-
-def _place_all(waits: _Needs, helps: _Needs, places: CheckedPlaces) -> None:
-    """Add to the domains in `helps` every pod that can be placed one after the other."""
-    left = [(index, place) for index in helps for place in places.of_class[index] if place.pods[index] > 0]
-    while left:
-        stuck: list[tuple[int, CheckedNodes]] = []
-        for index, place in left:
-            if all(place.domain(key) in domains for key, domains in waits.get(index, ())):
-                for key, domains in helps[index]:
-                    domain = place.domain(key)
-                    if domain is not None:
-                        domains.add(domain)
-            else:
-                stuck.append((index, place))
-        if len(stuck) == len(left):
-            return
-        left = stuck
-
-
-def serving_own(constraints: Sequence[CheckedConstraint], places: CheckedPlaces, tally: DomainTally) -> Serving:
+def serving_own(
+    constraints: Sequence[CheckedConstraint], places: CheckedPlaces, tally: DomainTally
+) -> Mapping[PodAffinityTerm, set[Domain]]:
     """Return, for terms that count their own carriers, the domains where counted pods run, or else the one domain that
     the carriers are in. Where some gave the term up, that is the domain that lets most of the others keep it."""
     found: dict[PodAffinityTerm, set[Domain]] = {}
@@ -227,7 +179,6 @@ class Judge:
         """Running pods with required anti-affinity."""
         terms.update(term for spec in self._guards.values() for term in spec.pod_anti_affinity)
         self._tally = DomainTally(places, specs.values(), terms)
-        self._others = serving_others(between, places, self._tally)
         self._own = serving_own(between, places, self._tally)
         self._domains: dict[object, frozenset[str]] = {}
         self._seen: dict[str, frozenset[tuple[int, str]]] = {}
@@ -303,7 +254,7 @@ class Judge:
         own = self._tally.counts(term, self._places.specs[constraint.pod_class])
         sums = self._tally.of(term)
         if constraint.rule is Rule.AFFINITY:
-            serving = (self._own if own else self._others)[term]
+            serving = self._own[term] if own else {domain for domain, pods in sums.items() if any(pods)}
             return lambda domain: domain in serving
         if constraint.rule is Rule.ANTI_AFFINITY:
             return lambda domain: sum(sums.get(domain, (0, 0))) - own <= 0
@@ -333,8 +284,6 @@ class Judge:
         if spread.topology_key == HOSTNAME:
             return 0  # a new node is always an empty domain
         domains = self._domains_of(constraint, spread)
-        if len(domains) < spread.min_domains:
-            return 0
         return min((sums.get(domain, 0) for domain in domains), default=0)
 
     def _domains_of(self, constraint: CheckedConstraint, spread: TopologySpread) -> frozenset[str]:
