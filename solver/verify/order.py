@@ -11,7 +11,7 @@ pods whose nodes are still to come.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -19,7 +19,6 @@ from solver.model import (
     HOSTNAME,
     Node,
     NodeGroup,
-    Operator,
     PodAffinityTerm,
     PodSelector,
     PodSpec,
@@ -27,7 +26,7 @@ from solver.model import (
     TopologySpread,
 )
 from solver.verify.claims import required_affinity
-from solver.verify.filters import HARD, counts, is_selected, tolerated
+from solver.verify.filters import HARD, is_selected, tolerated
 from solver.verify.places import CheckedNodes, CheckedPlaces
 
 _MOST_STEPS = 100_000
@@ -86,9 +85,9 @@ class _Tally:
 class _Affinity:
     """Terms of required affinity that the scheduler takes together: one selector over several keys."""
 
-    def __init__(self, keys: tuple[str, ...], selector: PodSelector, *, alone: bool) -> None:
+    def __init__(self, keys: tuple[str, ...], counted: frozenset[int], *, alone: bool) -> None:
         """`alone`: it is not the pod's own but of a claim that pods share."""
-        self.keys, self.selector, self.alone = keys, selector, alone
+        self.keys, self.counted, self.alone = keys, counted, alone
         self.forget()
 
     def forget(self) -> None:
@@ -132,17 +131,12 @@ class _Affinity:
         return pods if self.alone or alone or all(count > 0 for count in others.values()) else 0
 
 
-class _Spread:
-    """A spread of pods that ask for the same nodes."""
+class _Counts:
+    """Pods that spreads count, by domain: of all spreads that count the same pods on the same nodes."""
 
-    def __init__(self, spread: TopologySpread, spec: PodSpec, keys: frozenset[str]) -> None:
+    def __init__(self, spread: TopologySpread, spec: PodSpec, keys: frozenset[str], counted: frozenset[int]) -> None:
         """`keys` are those of all required spreads of the pod."""
-        self.spread, self.spec, self.keys = spread, spec, keys
-        self.selector = PodSelector(spread.selector.match_expressions, (spec.namespace,))
-        by_affinity = (spec.node_selector, spec.affinity) if spread.honor_node_affinity else None
-        by_taints = spec.tolerations if spread.honor_node_taints else None
-        self.of_nodes = spread.topology_key, by_affinity, by_taints, keys
-        """What decides which nodes count, and as which domains."""
+        self._spread, self._spec, self._keys, self.counted = spread, spec, keys, counted
         self.tally = _Tally()
         self._included: dict[int, bool] = {}
 
@@ -150,13 +144,21 @@ class _Spread:
         """Return the domain as which a node counts; None where it does not."""
         where = unit.place.where
         if id(where) not in self._included:
-            self._included[id(where)] = includes(self.spread, self.spec, self.keys, where, unit.place.name)
-        return unit.domain(self.spread.topology_key) if self._included[id(where)] else None
+            self._included[id(where)] = includes(self._spread, self._spec, self._keys, where, unit.place.name)
+        return unit.domain(self._spread.topology_key) if self._included[id(where)] else None
 
     def add(self, unit: _Unit, pods: int) -> None:
         domain = self.domain(unit)
         if domain is not None:
             self.tally.add(domain, pods)
+
+
+class _Spread:
+    """A spread of pods that ask for the same nodes."""
+
+    def __init__(self, spread: TopologySpread, counts: _Counts) -> None:
+        self.spread, self.counts = spread, counts
+        self.counted, self.tally = counts.counted, counts.tally
 
     def _slack(self, unit: _Unit) -> int | None:
         """Return how many more pods the domain of a node may have, negative where it has too many; None where the node
@@ -214,20 +216,26 @@ class _Pending:
 class _Play:
     def __init__(self, problem: Problem, places: CheckedPlaces, priorities: Sequence[int], *, all_count: bool) -> None:
         self._all_count = all_count
-        self._specs, self._priorities, self._problem = places.specs, priorities, problem
-        known: dict[object, _Constraint] = {}
-        made: dict[int, list[_Constraint]] = {}
-        for index in sorted(places.of_class):
-            found = [known.setdefault(key, each) for key, each in _constraints(places.specs[index])]
-            if found:
-                made[index] = found
-        self.constraints = list(known.values())
-        self._counting = self._counted_by(places)
+        self._priorities, self._problem = priorities, problem
+        self._places = places
+        self._known: dict[object, _Constraint] = {}
+        self._counts: dict[tuple[object, frozenset[int]], _Counts] = {}
         self._asked: dict[int, list[tuple[_Constraint, bool]]] = {}
         """Class -> its constraints, and whether each counts it."""
-        for index, found in made.items():
-            own = {id(each) for each in self._counting[index]}
-            self._asked[index] = [(each, id(each) in own) for each in found]
+        for index in sorted(places.of_class):
+            if found := [*self._made(places.specs[index])]:
+                self._asked[index] = [(each, self._number(index) in each.counted) for each in found]
+        self._counting: Counter[int] = Counter()
+        """How many constraints count pods, by the number of what selectors see of them."""
+        self._adding: defaultdict[int, list[_Affinity | _Counts]] = defaultdict(list)
+        """By the same: where they are counted."""
+        for each in self._known.values():
+            self._counting.update(each.counted)
+        affinity = (each for each in self._known.values() if isinstance(each, _Affinity))
+        tallies: list[_Affinity | _Counts] = [*affinity, *self._counts.values()]
+        for tally in tallies:
+            for number in tally.counted:
+                self._adding[number].append(tally)
         of_several = {id(each) for asked in self._asked.values() if len(asked) > 1 for each, _ in asked}
         self._bound = {
             index: asked
@@ -236,71 +244,60 @@ class _Play:
         }
         """Of these: classes whose order matters. One spread alone, of pods that have nothing else, can be kept in some
         order wherever it is kept in the end: the emptiest domains first."""
-        self._apart = any(HOSTNAME in _keys(each) for each in self.constraints)
+        self._apart = any(HOSTNAME in _keys(each) for each in self._known.values())
         self._placed_with: dict[int, int] = {}
         """By class: the priority with whose pods the last of its own found their places, its own or a lower one."""
         self.stuck: Counter[tuple[int, int]] = Counter()
         units = len(problem.nodes) + sum(place.count if self._apart else 1 for place in places.all)
-        self.is_needed = bool(self.constraints) and units <= _MOST_UNITS
+        self.is_needed = bool(self._known) and units <= _MOST_UNITS
         if self.is_needed:
             self._count_running(problem, places)
 
-    def _counted_by(self, places: CheckedPlaces) -> dict[int, list[_Constraint]]:
-        """Return the constraints that count each class. Of those that ask for a label's value, or for a label, only
-        pods that have it are looked at: there may be as many constraints as classes."""
-        by_label: dict[tuple[str, str | None], list[tuple[int, _Constraint]]] = defaultdict(list)
-        of_all: list[tuple[int, _Constraint]] = []
-        for number, each in enumerate(self.constraints):
-            wanted = (
-                one for one in each.selector.match_expressions or () if one.operator in (Operator.IN, Operator.EXISTS)
-            )
-            one = next(wanted, None)
-            if one is None:
-                of_all.append((number, each))
-            else:
-                for value in one.values or (None,):
-                    by_label[one.key, value].append((number, each))
-        found: dict[int, list[_Constraint]] = {}
-        for index in places.of_class if self.constraints else ():
-            spec = places.specs[index]
-            near = dict(of_all)
-            for key, value in spec.labels:
-                near.update(by_label.get((key, value), ()))
-                near.update(by_label.get((key, None), ()))
-            found[index] = self._selecting([near[number] for number in sorted(near)], spec)
-        return found
+    def _number(self, index: int) -> int:
+        return self._places.pods.number(self._places.specs[index])
 
-    @staticmethod
-    def _selecting(constraints: Iterable[_Constraint], spec: PodSpec) -> list[_Constraint]:
-        """Return those that count such pods."""
-        labels = dict(spec.labels)  # of which there may be hundreds
-        return [each for each in constraints if counts(each.selector, spec.namespace, labels)]
+    def _made(self, spec: PodSpec) -> Iterator[_Constraint]:
+        """Yield a pod's constraints that depend on the order, those that other pods have, too, as one."""
+        terms: dict[tuple[bool, PodSelector | PodAffinityTerm], list[PodAffinityTerm]] = defaultdict(list)
+        for term in required_affinity(spec):
+            terms[term.alone, term if term.alone else term.selector].append(term)
+        for mine in terms.values():
+            keys = tuple(sorted({term.topology_key for term in mine}))
+            selector, alone = mine[0].selector, mine[0].alone
+            if (keys, selector, alone) not in self._known:
+                self._known[keys, selector, alone] = _Affinity(keys, self._places.pods.counted(selector), alone=alone)
+            yield self._known[keys, selector, alone]
+        hard = hard_keys(spec)
+        for spread in (each for each in spec.topology_spread if each.is_required):
+            by_affinity = (spec.node_selector, spec.affinity) if spread.honor_node_affinity else None
+            of_nodes = spread.topology_key, by_affinity, spec.tolerations if spread.honor_node_taints else None, hard
+            if (spread, spec.namespace, of_nodes) not in self._known:
+                counted = self._places.pods.counted(PodSelector(spread.selector.match_expressions, (spec.namespace,)))
+                counts = self._counts.setdefault((of_nodes, counted), _Counts(spread, spec, hard, counted))
+                self._known[spread, spec.namespace, of_nodes] = _Spread(spread, counts)
+            yield self._known[spread, spec.namespace, of_nodes]
 
     def _count_running(self, problem: Problem, places: CheckedPlaces) -> None:
         there = {id(place.where) for place in places.all}
         bare = [CheckedNodes(-1 - n, node, 1, {}) for n, node in enumerate(problem.nodes) if id(node) not in there]
         units = [*self._units((*places.all, *bare))]
         domains: dict[object, list[Domain]] = {}
-        for spread in (each for each in self.constraints if isinstance(each, _Spread)):
-            if spread.of_nodes not in domains:
-                found = dict.fromkeys(map(spread.domain, units))
-                domains[spread.of_nodes] = [each for each in found if each is not None]
-            spread.tally.begin(domains[spread.of_nodes])
-        counting: dict[int, list[_Constraint]] = {}
+        for (of_nodes, _), counts in self._counts.items():
+            if of_nodes not in domains:
+                found = dict.fromkeys(map(counts.domain, units))
+                domains[of_nodes] = [each for each in found if each is not None]
+            counts.tally.begin(domains[of_nodes])
         for unit in units:
-            where = unit.place.where
-            for running in where.running if isinstance(where, Node) else ():
-                if id(running.spec) not in counting:
-                    counting[id(running.spec)] = self._selecting(self.constraints, running.spec)
-                for constraint in counting[id(running.spec)]:
-                    if not (running.ending and isinstance(constraint, _Spread)):
-                        constraint.add(unit, running.count)
-                        self._start(constraint, unit)
+            for running in unit.place.running:
+                for tally in self._adding[self._places.pods.number(running.spec)]:
+                    if not (running.ending and isinstance(tally, _Counts)):
+                        tally.add(unit, running.count)
+                        self._start(tally, unit)
 
     @staticmethod
-    def _start(constraint: _Constraint, unit: _Unit) -> None:
-        if isinstance(constraint, _Affinity):
-            constraint.started |= any(unit.domain(key) is not None for key in constraint.keys)
+    def _start(tally: _Affinity | _Counts, unit: _Unit) -> None:
+        if isinstance(tally, _Affinity):
+            tally.started |= any(unit.domain(key) is not None for key in tally.keys)
 
     def _units(self, places: Sequence[CheckedNodes]) -> Iterator[_Unit]:
         for place in places:
@@ -310,7 +307,7 @@ class _Play:
                 yield _Unit(place, 0, place.count)
 
     def run(self, places: CheckedPlaces) -> None:
-        involved = [index for index in self._counting if index in self._asked or self._counting[index]]
+        involved = [i for i in places.of_class if i in self._asked or self._number(i) in self._counting]
         waiting: list[_Pending] = []
         units = [*self._units(places.all)]
         self._steps = 0
@@ -358,14 +355,14 @@ class _Play:
         self, places: CheckedPlaces, units: Sequence[_Unit], priority: int, *, beside_standing: bool
     ) -> None:
         """Count the pods of this priority and of higher ones alone, and those of others on nodes that stand."""
-        for each in self.constraints:
+        for each in self._known.values():
             if isinstance(each, _Affinity):
                 each.forget()
         self._count_running(self._problem, places)
         for unit in units:
             for index, pods in unit.place.pods.items():
                 there = self._priorities[index] >= priority or (beside_standing and bool(unit.place.name))
-                if there and index in self._counting:
+                if there:
                     self._place(_Pending(index, unit, 0), pods * unit.nodes)
 
     def _check_beside(self, units: Sequence[_Unit], mine: AbstractSet[int]) -> None:
@@ -396,10 +393,9 @@ class _Play:
         """Return whether a pod that nothing keeps would bring one of those that wait nearer to its place."""
         self._steps += len(bound)
         return any(
-            constraint is mine and _brings_nearer(constraint, each.unit, other.unit)
-            for constraint in self._counting[each.pod_class]
+            self._number(each.pod_class) in constraint.counted and _brings_nearer(constraint, each.unit, other.unit)
             for other in bound
-            for mine, _ in self._bound[other.pod_class]
+            for constraint, _ in self._bound[other.pod_class]
         )
 
     def _placed(self, bound: list[_Pending]) -> list[_Pending]:
@@ -422,7 +418,7 @@ class _Play:
         asked = self._bound[each.pod_class]
         starts = sum(own for constraint, own in asked if isinstance(constraint, _Affinity))
         heights = [constraint.height(each.unit) for constraint, _ in asked if isinstance(constraint, _Spread)]
-        counted_by = len(self._counting[each.pod_class])
+        counted_by = self._counting[self._number(each.pod_class)]
         return -starts, counted_by, max(heights, default=0), sum(heights)
 
     def _allowed(self, each: _Pending) -> int:
@@ -435,38 +431,22 @@ class _Play:
 
     def _place(self, each: _Pending, pods: int) -> None:
         each.pods -= pods
-        mine = [constraint for constraint, _ in self._asked.get(each.pod_class, ())]
-        for constraint in self._counting[each.pod_class]:
-            constraint.add(each.unit, pods)
-            if isinstance(constraint, _Affinity) and all(constraint is not other for other in mine):
-                constraint.note_unbound(each.unit)
+        asked = self._asked.get(each.pod_class, ())
+        for tally in self._adding[self._number(each.pod_class)]:
+            tally.add(each.unit, pods)
+            if isinstance(tally, _Affinity) and all(tally is not mine for mine, _ in asked):
+                tally.note_unbound(each.unit)
 
 
 def _brings_nearer(constraint: _Constraint, unit: _Unit, to: _Unit) -> bool:
     if isinstance(constraint, _Affinity):
         return any(unit.domain(key) is not None and unit.domain(key) == to.domain(key) for key in constraint.keys)
-    at = constraint.domain(unit)
-    return at is not None and at != constraint.domain(to) and constraint.tally.of[at] == constraint.tally.level()
+    at = constraint.counts.domain(unit)
+    return at is not None and at != constraint.counts.domain(to) and constraint.tally.of[at] == constraint.tally.level()
 
 
 def _keys(constraint: _Constraint) -> tuple[str, ...]:
     return constraint.keys if isinstance(constraint, _Affinity) else (constraint.spread.topology_key,)
-
-
-def _constraints(spec: PodSpec) -> Iterator[tuple[object, _Constraint]]:
-    """Yield a pod's constraints that depend on the order, each with what makes it the same as another pod's."""
-    terms: dict[tuple[bool, PodSelector | PodAffinityTerm], list[PodAffinityTerm]] = defaultdict(list)
-    for term in required_affinity(spec):
-        terms[term.alone, term if term.alone else term.selector].append(term)
-    for mine in terms.values():
-        keys = tuple(sorted({term.topology_key for term in mine}))
-        alone = mine[0].alone
-        yield (keys, mine[0].selector, alone), _Affinity(keys, mine[0].selector, alone=alone)
-    hard = hard_keys(spec)
-    for spread in spec.topology_spread:
-        if spread.is_required:
-            found = _Spread(spread, spec, hard)
-            yield (spread, spec.namespace, found.of_nodes), found
 
 
 def may_be_played(problem: Problem) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from solver.model import (
     HOSTNAME,
@@ -22,6 +22,7 @@ from solver.model import (
     TaintEffect,
 )
 from solver.verify.filters import HARD, fault, is_selected, matches, tolerated
+from solver.verify.selecting import SeenPods
 
 Domain = int | str
 """A value of a topology key; over hostnames the number of the place, of whose nodes each is a domain."""
@@ -80,6 +81,11 @@ class CheckedPlaces:
         )
         self.specs = tuple(cls.spec for cls in plan.pod_classes)
         self.sights = Sights(self.specs)
+
+    @cached_property
+    def pods(self) -> SeenPods:
+        """Return what selectors see of the pods, planned and running."""
+        return SeenPods((*self.specs, *(each.spec for place in self.all for each in place.running)))
 
 
 class Sights:
