@@ -41,7 +41,7 @@ from solver.planning.warm_up import while_small
 from solver.reduction.claim_ties import without_unknown_domains
 from solver.reduction.enough_nodes import with_enough_nodes
 from solver.reduction.objective import breaks_ties, dollars
-from solver.reduction.reduce import reduce
+from solver.reduction.reduce import Reduction, reduce
 from solver.reduction.reduced import MICROS, Demand, Reduced
 from solver.reduction.work import one_for_each, within_share
 from solver.verify.check import check
@@ -121,22 +121,23 @@ def _best(problem: Problem, budget: RunningBudget, share: float, progress: Searc
     plan in which these come last is the best that any order reaches; if pods may not be placed in that order, there is
     one in which they may come first, with the bounds of the other. Where there is too much to look at, bounds look at
     no spread, and the second is made alone."""
-    reduced = reduce(with_enough_nodes(problem))
+    reduction = Reduction(with_enough_nodes(problem))
+    reduced = reduction.reduced()
     first = reduced.counts_unbound and are_rules_few(reduced) and not budget.exhausted
-    loose = _in_the_best_order(problem, reduced, budget, share * _LOOSE_SHARE) if first else None
+    loose = _in_the_best_order(problem, reduction, budget, share * _LOOSE_SHARE) if first else None
     if loose is not None and _has_turns(problem, loose):
         return loose
     plan, by_rules = _best_of(problem, reduced, budget, share, progress)
     if loose is None and (not reduced.counts_unbound or not by_rules):
         return plan
     if loose is None and not budget.exhausted:
-        loose = _in_the_best_order(problem, reduced, budget, share)
+        loose = _in_the_best_order(problem, reduction, budget, share)
     return write_plan.without_bounds(plan) if loose is None else write_plan.bounded_by(plan, loose)
 
 
-def _in_the_best_order(problem: Problem, reduced: Reduced, budget: RunningBudget, share: float) -> Plan:
+def _in_the_best_order(problem: Problem, reduction: Reduction, budget: RunningBudget, share: float) -> Plan:
     """Return a plan in which pods that spreads count and do not bind come last."""
-    plan, _ = _best_of(problem, reduce(reduced.problem, unbound_last=True), budget, share)
+    plan, _ = _best_of(problem, reduction.reduced(unbound_last=True), budget, share)
     return plan
 
 

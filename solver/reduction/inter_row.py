@@ -73,7 +73,7 @@ def _ports(layout: Layout) -> Iterator[Counter]:
         ips = {ip for _, ip in (*asking, *having)}
         addresses = sorted({"" if ip in EVERY_ADDRESS else ip for ip in ips})
         for address in dict.fromkeys(("", *addresses)):  # "" stands for all of them
-            takes = dict(_counted(layout, dict.fromkeys(spec for spec, ip in asking if _takes(ip, address))))
+            takes = dict(layout.counted_rows(frozenset(spec for spec, ip in asking if _takes(ip, address))))
             taken = {place: 0 for place, ip in having if _takes(ip, address)}
             if takes:
                 yield Counter(f"host port {protocol}/{number} {address}".strip(), takes, 1, taken)
@@ -122,34 +122,26 @@ def _carriers(layout: Layout, term: Term, *, counted: bool) -> frozenset[int]:
     return frozenset(row for row, part in layout.carrying[term] if layout.counts_itself(part, term) is counted)
 
 
-def _counted(layout: Layout, classes: Iterable[int]) -> Rows:
-    """Rows with pods of the given classes, and how many a unit has."""
-    sums: Counts[int] = Counts()
-    for spec in classes:
-        for row, part in layout.holding[spec]:
-            sums[row] += part.pods
-    return tuple(sorted(sums.items()))
-
-
 def exclusions(layout: Layout) -> tuple[NodeExclusion, ...]:
-    """Return the exclusions that counters do not express already."""
-    found = []
+    """Return the exclusions that counters do not express already, each once."""
+    found: dict[object, NodeExclusion] = {}
+
+    def note(term: Term, carriers: frozenset[int], counted: Rows, most: int) -> None:
+        left = {place: most - running for place, running in layout.running(term).items()}
+        key = carriers, id(counted), most, tuple(left.items())
+        found.setdefault(key, NodeExclusion(carriers, counted, most, left))
+
     for term in _terms(layout, host=True):
         most = _most(layout, term)
         if most is None or layout.others_come_last(term):
             continue
-        counted = _counted(layout, layout.counted[term])
+        counted = layout.counted_rows(layout.counted[term])
         mine, others = _carriers(layout, term, counted=True), _carriers(layout, term, counted=False)
-        if mine and {row for row, _ in counted} != mine:
-            found.append(_exclusion(layout, term, mine, counted, most))
+        if mine and len(counted) > len(mine):
+            note(term, mine, counted, most)
         if others and counted:
-            found.append(_exclusion(layout, term, others, counted, 0 if term.sort is Sort.ANTI else most))
-    return tuple(found)
-
-
-def _exclusion(layout: Layout, term: Term, carriers: frozenset[int], counted: Rows, most: int) -> NodeExclusion:
-    left = {place: most - running for place, running in layout.running(term).items()}
-    return NodeExclusion(carriers, counted, most, left)
+            note(term, others, counted, 0 if term.sort is Sort.ANTI else most)
+    return tuple(found.values())
 
 
 def needs(layout: Layout) -> tuple[NodeNeed, ...]:
@@ -162,7 +154,7 @@ def needs(layout: Layout) -> tuple[NodeNeed, ...]:
     return tuple(
         NodeNeed(
             frozenset(carriers),
-            frozenset(row for row, _ in _counted(layout, classes)),
+            frozenset(row for row, _ in layout.counted_rows(classes)),
             frozenset(layout.standing.counted(term)),
         )
         for (term, classes), carriers in found.items()
@@ -198,7 +190,7 @@ def _units(rows: Iterable[int]) -> Rows:
 
 
 def _apart(layout: Layout, term: Term) -> Iterator[Rule]:
-    counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
+    counted = _by_domain(layout, term, layout.counted_rows(layout.counted[term]))
     for itself in (True, False):
         mine = _by_domain(layout, term, _units(_carriers(layout, term, counted=itself)))
         for value, carriers in mine.items():
@@ -235,7 +227,7 @@ def _together(layout: Layout, term: Term) -> Iterator[Rule]:
             partly.append((row, part.spec))
     yield from _beside_others(layout, term, partly)
     for classes, rows in waiting.items():
-        helping_rows = _by_domain(layout, term, _counted(layout, classes))
+        helping_rows = _by_domain(layout, term, layout.counted_rows(classes))
         for value, mine_here in _by_domain(layout, term, _units(rows)).items():
             if value not in running:
                 yield Beside(mine_here, helping_rows.get(value, ()))
@@ -244,7 +236,7 @@ def _together(layout: Layout, term: Term) -> Iterator[Rule]:
 def _with_first(layout: Layout, term: Term) -> Iterator[Rule]:
     """Pods that the term counts without binding them may be there before its carriers, or nominated, which counts."""
     own = {part.spec for _, part in layout.carrying[term] if layout.counts_itself(part, term)}
-    others = _counted(layout, layout.counted[term] - own)
+    others = layout.counted_rows(layout.counted[term] - own)
     by_domain = _by_domain(layout, term, others)
     anywhere = tuple(each for rows in by_domain.values() for each in rows)
     mine = _by_domain(layout, term, _units(_carriers(layout, term, counted=True))) if anywhere else {}
@@ -273,7 +265,7 @@ def _starting_together(layout: Layout, term: Term) -> list[Term]:
 def _beside_others(layout: Layout, term: Term, carriers: Sequence[tuple[int, int]]) -> Iterator[Rule]:
     """For carriers (row and class) that some of those that they need wait for: those that do so elsewhere help all the
     same."""
-    counted = _by_domain(layout, term, _counted(layout, layout.counted[term])) if carriers else {}
+    counted = _by_domain(layout, term, layout.counted_rows(layout.counted[term])) if carriers else {}
     started = layout.domains_with(term) if carriers else frozenset()
     for row, spec in carriers:
         site = layout.rows[row].site
@@ -294,10 +286,10 @@ def _spread(layout: Layout, term: Term) -> Iterator[Rule]:
         return
     carriers = layout.carrying[term]
     mine = _by_domain(layout, term, _units({row for row, _ in carriers}))
-    counted = _by_domain(layout, term, _counted(layout, layout.counted[term]))
+    counted = _by_domain(layout, term, layout.counted_rows(layout.counted[term]))
     kept = counted
     if layout.others_come_last(term):
-        kept = _by_domain(layout, term, _counted(layout, layout.counted[term] & layout.bound(term)))
+        kept = _by_domain(layout, term, layout.counted_rows(layout.counted[term] & layout.bound(term)))
     running: dict[str | None, int] = defaultdict(int)
     for place, pods in layout.running(term).items():
         running[layout.domain(term.key)[place]] += pods

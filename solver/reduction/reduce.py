@@ -33,40 +33,49 @@ _NO_PORTS: frozenset[HostPort] = frozenset()
 
 def reduce(problem: Problem, *, domains: bool = True, unbound_last: bool = False) -> Reduced:
     """Expects a validated problem (`model.validation`). Without `domains` preferences and constraints over anything but
-    hostnames are left out, which is enough to compare increments. Pods that a required spread counts and does not bind
-    may come before those that it binds, which the plan then has to allow; with `unbound_last` they come after these, so
-    that no plan that some order reaches is left out."""
-    classes = _classes(problem)
-    standing = _NodeTemplates(problem)
-    layout = Layout([(c.spec, c.count) for c in classes], standing.places, rules=domains, unbound_last=unbound_last)
-    demands = tuple(replace(c, rows=rows) for c, rows in zip(classes, layout.rows_of, strict=True))
-    table = _FitTable(problem, layout, standing)
-    limits, uses = _limit_rows(problem.limits, problem.node_groups)
-    counts = np.zeros(len(layout.rows), dtype=np.int64)
-    for demand in demands:
-        counts[list(demand.rows)] += demand.count
-    new_kinds, families = _group_kinds(table, uses, limits, counts)
-    kinds = (*new_kinds, *_node_kinds(table, len(limits), len(new_kinds)))
-    return Reduced(
-        problem,
-        table.resources,
-        layout.rows,
-        table.requests,
-        table.caps,
-        table.exclusions,
-        table.needs,
-        rules(layout),
-        tuple(layout.together),
-        layout.every_bundle,
-        demands,
-        _infeasible(demands, kinds, len(layout.rows)),
-        kinds,
-        tuple(limits),
-        _unavoidable_change(problem, kinds),
-        families,
-        layout.counts_unbound,
-        unbound_last,
-    )
+    hostnames are left out, which is enough to compare increments; for `unbound_last` see `Reduction`."""
+    return Reduction(problem, domains=domains).reduced(unbound_last=unbound_last)
+
+
+class Reduction:
+    """A problem's rows, which are the same in whatever order pods may come."""
+
+    def __init__(self, problem: Problem, *, domains: bool = True) -> None:
+        self._problem, self._standing, self._classes = problem, _NodeTemplates(problem), _classes(problem)
+        self._layout = Layout([(c.spec, c.count) for c in self._classes], self._standing.places, rules=domains)
+
+    def reduced(self, *, unbound_last: bool = False) -> Reduced:
+        """Pods that a required spread counts and does not bind may come before those that it binds, which the plan then
+        has to allow; with `unbound_last` they come after these, so that no plan that some order reaches is left out."""
+        problem, layout = self._problem, self._layout.in_order(unbound_last=unbound_last)
+        demands = tuple(replace(c, rows=rows) for c, rows in zip(self._classes, layout.rows_of, strict=True))
+        table = _FitTable(problem, layout, self._standing)
+        limits, uses = _limit_rows(problem.limits, problem.node_groups)
+        counts = np.zeros(len(layout.rows), dtype=np.int64)
+        for demand in demands:
+            counts[list(demand.rows)] += demand.count
+        new_kinds, families = _group_kinds(table, uses, limits, counts)
+        kinds = (*new_kinds, *_node_kinds(table, len(limits), len(new_kinds)))
+        return Reduced(
+            problem,
+            table.resources,
+            layout.rows,
+            table.requests,
+            table.caps,
+            table.exclusions,
+            table.needs,
+            rules(layout),
+            tuple(layout.together),
+            layout.every_bundle,
+            demands,
+            _infeasible(demands, kinds, len(layout.rows)),
+            kinds,
+            tuple(limits),
+            _unavoidable_change(problem, kinds),
+            families,
+            layout.counts_unbound,
+            unbound_last,
+        )
 
 
 class _NodeTemplates:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -201,17 +202,11 @@ class Layout:
     """Rows for classes over places. `demands` are (spec, pods) pairs, in the order of their indices."""
 
     def __init__(
-        self,
-        demands: Sequence[tuple[PodSpec, int]],
-        places: Sequence[NodeTemplate],
-        *,
-        rules: bool = True,
-        unbound_last: bool = False,
+        self, demands: Sequence[tuple[PodSpec, int]], places: Sequence[NodeTemplate], *, rules: bool = True
     ) -> None:
-        """Without `rules` preferences and constraints over anything but hostnames are left out. With `unbound_last`
-        pods that a required spread counts and does not bind come after those that it binds."""
+        """Without `rules` preferences and constraints over anything but hostnames are left out."""
         self.places = places
-        self._rules, self._unbound_last = rules, unbound_last
+        self._rules, self.unbound_last = rules, False
         asked = [(_asked(spec, rules=rules), count) for spec, count in demands]
         self.specs = tuple(dict.fromkeys(spec for spec, _ in asked))
         number = {spec: index for index, spec in enumerate(self.specs)}
@@ -226,6 +221,16 @@ class Layout:
         self._waited_for: dict[tuple[int, int], frozenset[tuple[int, int]]] = {}
         self._counted_keys: dict[str, list[str]] = {}
         self._open: dict[tuple[Term, bool, bool], Bools | None] = {}
+        self._counted_rows: dict[frozenset[int], tuple[tuple[int, int], ...]] = {}
+
+    def in_order(self, *, unbound_last: bool) -> Layout:
+        """Return the same rows, of which those come last that a required spread counts and does not bind, or may come
+        first; what is found of the one is known of the other."""
+        if unbound_last == self.unbound_last:
+            return self
+        other = copy(self)
+        other.unbound_last = unbound_last
+        return other
 
     # Which nodes count
 
@@ -328,7 +333,7 @@ class Layout:
 
     def others_come_last(self, term: Term) -> bool:
         """Return whether pods that a term counts and does not bind come after those that it binds."""
-        return self._unbound_last and term.sort is Sort.SPREAD and term.is_hard
+        return self.unbound_last and term.sort is Sort.SPREAD and term.is_hard
 
     @cached_property
     def counts_unbound(self) -> bool:
@@ -442,6 +447,16 @@ class Layout:
             for part in row.parts:
                 found[part.spec].append((index, part))
         return found
+
+    def counted_rows(self, classes: frozenset[int]) -> tuple[tuple[int, int], ...]:
+        """Return the rows with pods of the given classes, and how many a unit has."""
+        if classes not in self._counted_rows:
+            sums: Counter[int] = Counter()
+            for spec in classes:
+                for row, part in self.holding[spec]:
+                    sums[row] += part.pods
+            self._counted_rows[classes] = tuple(sorted(sums.items()))
+        return self._counted_rows[classes]
 
     @cached_property
     def carrying(self) -> Mapping[Term, Sequence[tuple[int, RowPart]]]:

@@ -23,14 +23,14 @@ class PodsByLabel:
                 self._with_label[key].setdefault(value, []).append(number)
         self._everybody = mask_of(number for numbers in self._in_namespace.values() for number in numbers)
         self._masks: dict[object, int] = {}
-        self._known: dict[PodSelector, frozenset[int]] = {}
+        self._known: dict[int, frozenset[int]] = {}
 
     def selected(self, selector: PodSelector) -> frozenset[int]:
         """Return the numbers of the pods that it counts."""
-        found = self._known.get(selector)
-        if found is None:
-            found = self._known[selector] = frozenset(numbers_of(self.mask(selector)))
-        return found
+        mask = self.mask(selector)
+        if mask not in self._known:
+            self._known[mask] = frozenset(numbers_of(mask))
+        return self._known[mask]
 
     def mask(self, selector: PodSelector) -> int:
         """Return the pods that it counts, a bit for each number."""

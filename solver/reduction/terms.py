@@ -72,38 +72,43 @@ def _selects(selector: PodSelector, namespace: str, labels: tuple[tuple[str, str
 
 def terms_of(spec: PodSpec) -> tuple[Term, ...]:
     """The required terms that a pod carries, each once."""
+    return tuple(dict.fromkeys((*affinity_of(spec), *_anti_affinity_of(spec), *_spreads_of(spec, required=True))))
+
+
+def affinity_of(spec: PodSpec) -> Iterator[Term]:
+    """Yield the required terms of affinity."""
     affinity = required_affinity(spec)
     together = tuple(sorted({t.topology_key for t in affinity if not t.alone}))
-    required = [each for each in spec.topology_spread if each.is_required]
-    keyed = _of_keys(required)
-    found = (
-        *(
-            Term(Sort.AFFINITY, t.topology_key, t.selector, keys=(t.topology_key,) if t.alone else together)
-            for t in affinity
-        ),
-        *(Term(Sort.ANTI, t.topology_key, t.selector) for t in spec.pod_anti_affinity),
-        *(_spread(spec, each, keyed) for each in required),
-    )
-    return tuple(dict.fromkeys(found))
+    for t in affinity:
+        yield Term(Sort.AFFINITY, t.topology_key, t.selector, keys=(t.topology_key,) if t.alone else together)
 
 
-def _of_keys(required: Iterable[TopologySpread]) -> tuple[TopologySpread, ...]:
-    """Return what the required spreads of a pod ask of nodes: to have their keys."""
-    return tuple(TopologySpread(key, 1, _NOBODY) for key in sorted({each.topology_key for each in required}))
+def _anti_affinity_of(spec: PodSpec) -> Iterator[Term]:
+    return (Term(Sort.ANTI, t.topology_key, t.selector) for t in spec.pod_anti_affinity)
 
 
-def _spread(spec: PodSpec, spread: TopologySpread, keyed: tuple[TopologySpread, ...]) -> Term:
-    """Only pods of the carrier's own namespace are counted. `keyed` is what the pod's required spreads ask of nodes."""
-    selector = spread.selector
-    if selector.namespaces != (spec.namespace,):
-        selector = replace(selector, namespaces=(spec.namespace,))
-    asked = PodSpec(
-        node_selector=spec.node_selector if spread.honor_node_affinity else (),
-        affinity=spec.affinity if spread.honor_node_affinity else None,
-        tolerations=spec.tolerations if spread.honor_node_taints else (),
-        topology_spread=keyed,
-    )
-    return Term(Sort.SPREAD, spread.topology_key, selector, spread, asked)
+def _spreads_of(spec: PodSpec, *, required: bool) -> Iterator[Term]:
+    """Yield the terms of the spreads that are required, or of those that are preferred. Only pods of the carrier's own
+    namespace are counted."""
+    hard = sorted({each.topology_key for each in spec.topology_spread if each.is_required})
+    keyed = tuple(TopologySpread(key, 1, _NOBODY) for key in hard)
+    """What the required spreads ask of nodes: to have their keys."""
+    asked: dict[tuple[bool, bool], PodSpec] = {}
+    for spread in spec.topology_spread:
+        if spread.is_required is not required:
+            continue
+        policies = spread.honor_node_affinity, spread.honor_node_taints
+        if policies not in asked:
+            asked[policies] = PodSpec(
+                node_selector=spec.node_selector if spread.honor_node_affinity else (),
+                affinity=spec.affinity if spread.honor_node_affinity else None,
+                tolerations=spec.tolerations if spread.honor_node_taints else (),
+                topology_spread=keyed,
+            )
+        selector = spread.selector
+        if selector.namespaces != (spec.namespace,):
+            selector = replace(selector, namespaces=(spec.namespace,))
+        yield Term(Sort.SPREAD, spread.topology_key, selector, spread, asked[policies])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +172,8 @@ def _of_pod(spec: PodSpec) -> Iterator[Preference]:
         if nodes.term.match_expressions or nodes.term.match_fields:  # an empty one asks for nothing
             asked = ", ".join(r.key for r in (*nodes.term.match_expressions, *nodes.term.match_fields))
             yield Preference(f"preferred node affinity on {asked}", nodes=nodes.term)
-    keyed = _of_keys(each for each in spec.topology_spread if each.is_required)
-    for spread in spec.topology_spread:
-        if not spread.is_required:
-            yield Preference(f"spread over {spread.topology_key}", term=_spread(spec, spread, keyed))
+    for term in _spreads_of(spec, required=False):
+        yield Preference(f"spread over {term.key}", term=term)
 
 
 def _both(required: tuple[NodeSelectorTerm, ...] | None, preferred: NodeSelectorTerm) -> tuple[NodeSelectorTerm, ...]:
@@ -217,9 +220,8 @@ class RunningPodIndex:
         """The anti-affinity of running pods: term -> places of its carriers."""
         found: dict[Term, set[int]] = defaultdict(set)
         for spec, places in self._at.items():
-            for term in terms_of(spec):
-                if term.sort is Sort.ANTI:
-                    found[term].update(places)
+            for term in _anti_affinity_of(spec):
+                found[term].update(places)
         return {term: frozenset(places) for term, places in found.items()}
 
     def specs(self) -> Mapping[PodSpec, Mapping[int, int]]:
@@ -233,8 +235,8 @@ def helpers(specs: Sequence[PodSpec], selecting: PodsByLabel) -> Callable[[int, 
     needs = []
     for number, spec in enumerate(specs):
         mine = 0
-        for each in terms_of(spec):
-            if each.sort is Sort.AFFINITY and not (counted := selecting.mask(each.selector)) >> number & 1:
+        for each in affinity_of(spec):
+            if not (counted := selecting.mask(each.selector)) >> number & 1:
                 mine |= counted
         needs.append(mine)
 

@@ -40,17 +40,24 @@ def terms_over_domains(spec: PodSpec) -> tuple[set[Term], set[Term]]:
     return {each for each in required if not is_host(each)}, {each for each in preferred if not is_host(each)}
 
 
+def _asked_keys(spec: PodSpec) -> Iterator[str]:
+    """Yield the topology keys of what a pod asks of other pods."""
+    wishes = not spec.preferences_left_out
+    yield from (term.topology_key for term in (*spec.pod_affinity, *spec.pod_anti_affinity))
+    yield from (each.topology_key for each in spec.topology_spread if each.is_required or wishes)
+    yield from (each.term.topology_key for each in spec.preferred_pods if wishes)
+
+
 def too_fine(problem: Problem, specs: Sequence[PodSpec], most_steps: int) -> frozenset[str]:
     """Return the keys over which constraints cannot be planned, within so many steps for the rows of other pods."""
-    carried = [set().union(*terms_over_domains(spec)) for spec in specs]
-    keys = {term.key for terms in carried for term in terms}
+    keys = {key for spec in specs for key in _asked_keys(spec)} - {HOSTNAME}
     if not keys:
         return frozenset()
     labels = [*(group.labels for group in problem.node_groups), *(node.labels for node in problem.nodes)]
     telling = {key: count for key in keys if (count := len({here.get(key) for here in labels})) > 1}
     if prod(telling.values()) <= _FEW_SITES:
         return frozenset()
-    others = _OtherRows(problem, specs, carried)
+    others = _OtherRows(problem, specs, [set().union(*terms_over_domains(spec)) for spec in specs])
     sites, site = 1, [0] * len(labels)
     found = set()
     for key in sorted(telling, key=lambda each: (telling[each], each)):
@@ -240,7 +247,8 @@ class _Total:
                 yield each.spec
 
     def _heaviest(self, share: int) -> Iterator[_Work]:
-        return takewhile(lambda _: self.steps > share, sorted(self._works, key=self._part, reverse=True))
+        heaviest = sorted(self._works, key=self._part, reverse=True) if self.steps > share else ()
+        return takewhile(lambda _: self.steps > share, heaviest)
 
     def _drop(self, terms: Iterable[Term]) -> None:
         for term in terms:

@@ -24,6 +24,7 @@ from solver.model.domains import gang_terms, wished_domains
 from solver.planning import domain_supply, settling
 from solver.planning.domain_supply import GangDomains
 from solver.planning.own_way import nominated_together
+from solver.reduction.reduce import Reduction, reduce
 from solver.verify.check import faults_of
 from tests.support.solver.hostile import HONEST, HOSTILE
 from tests.support.solver.problems import group, node, spec
@@ -120,16 +121,35 @@ def test_a_pod_that_runs_in_no_domain_is_in_none_for_who_wishes_to_be_with_it(ke
     assert list(faults_of(asked, plan)) == []
 
 
+def counted_by_all(number: int) -> PodSpec:
+    """Of a pod with spreads of its own, each of which counts all such pods and keeps nobody out."""
+    values = (("b", f"{number}-{each}") for each in range(20))
+    spreads = (TopologySpread(HOSTNAME, 1000, PodSelector((Requirement("a", Operator.IN, v),))) for v in values)
+    return spec(10 + number, labels=(("a", "b"),), topology_spread=tuple(spreads))
+
+
 def test_who_is_nominated_together_is_found_in_steps_for_each_constraint() -> None:
     """However many pods each of them counts."""
-
-    def pods(count: int) -> list[tuple[PodSpec, int]]:
-        found = []
-        for number in range(count):
-            values = (("b", f"{number}-{each}") for each in range(20))
-            spreads = (TopologySpread(HOSTNAME, 1000, PodSelector((Requirement("a", Operator.IN, v),))) for v in values)
-            found.append((spec(labels=(("a", "b"),), topology_spread=tuple(spreads)), 0))
-        return found
-
-    once, twice = (steps(partial(nominated_together, pods(count))) for count in (40, 80))
+    pods = [[(counted_by_all(each), 0) for each in range(count)] for count in (40, 80)]
+    once, twice = (steps(partial(nominated_together, each)) for each in pods)
     assert twice <= 2.3 * once
+
+
+def test_a_plan_takes_steps_for_each_constraint_and_not_for_each_pod_that_one_counts() -> None:
+    groups = (group("g", 64_000, max_size=100),)
+    sets = [PodSet(f"p{each}", counted_by_all(each), 1) for each in range(80)]
+    once, twice = (steps(partial(solve, Problem(tuple(sets[:pods]), groups), AT_ONCE)) for pods in (40, 80))
+    assert twice <= 2.3 * once
+
+
+def test_rows_are_made_once_for_whatever_order_pods_come_in() -> None:
+    asked = Problem(tuple(PodSet(f"p{each}", counted_by_all(each), 1) for each in range(40)), (group("g"),))
+    once = steps(partial(reduce, asked))
+    reduction = Reduction(asked)
+    both = steps(lambda: [reduction.reduced(unbound_last=last) for last in (False, True)])
+    assert both <= 1.3 * once
+
+
+def test_what_several_terms_keep_apart_is_one_exclusion() -> None:
+    reduced = reduce(Problem(tuple(PodSet(f"p{each}", counted_by_all(each), 1) for each in range(5)), (group("g"),)))
+    assert len(reduced.exclusions) == 5
