@@ -196,7 +196,7 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
         if can_be_modelled(of) and budget.affords(1, _PLAN_SHARE + share):
             model = DomainModel(of, forbidden)
             choice = model.choose(_part(budget, share), None if number else first)
-        elif not number:
+        elif not number and (best is None or budget.affords(1, _PLAN_SHARE)):
             choice = of_first(of, first)
         else:
             break
