@@ -71,18 +71,23 @@ def why_not_allocated(devices: Sequence[Devices], claims: Sequence[DeviceClaim])
         return "no devices for its resource claims"
     for claim in claims:
         for request in claim.requests:
-            reasons = [_alone(devices, claim, request, each) for each in request.alternatives]
+            reasons = [_alone(devices, claims, claim, request, each) for each in request.alternatives]
             if all(reasons):
                 return f"request {request.name} of its resource claims: {reasons[0]}"
     return "its resource claims find their devices one by one, but not together"
 
 
 def _alone(
-    devices: Sequence[Devices], claim: DeviceClaim, request: DeviceRequest, asked: DeviceAlternative
+    devices: Sequence[Devices],
+    claims: Sequence[DeviceClaim],
+    claim: DeviceClaim,
+    request: DeviceRequest,
+    asked: DeviceAlternative,
 ) -> str | None:
-    """Return why an alternative cannot be had though nothing else is asked for."""
+    """Return why an alternative cannot be had though nothing else is asked for. All claims together are not served."""
     alone = replace(claim, requests=(DeviceRequest(request.name, (asked,)),))
-    return None if allocate(devices, [alone]) is not None else _why_not_alone(devices, alone, request, asked)
+    served = [alone] != [*claims] and allocate(devices, [alone]) is not None
+    return None if served else _why_not_alone(devices, alone, request, asked)
 
 
 def _why_not_alone(
