@@ -355,11 +355,12 @@ class _Places:
         self._limits = problem.limits
         self._used = _used(reduced.demands, problem.nodes, placed)
         specs = {each.index: each.spec for each in reduced.demands}
-        self._volumes = {
-            each.node: frozenset[SharedVolume]().union(*(specs[index].shared_volumes for index in each.pods))
-            for each in placed
-        }
-        """Volumes that pods share, by the node that stands to which the plan brings them."""
+        none = frozenset[SharedVolume]()
+        brought = {each.node: none.union(*(specs[index].shared_volumes for index in each.pods)) for each in placed}
+        self._volumes = [*(none for _ in self._groups), *(node.volumes for node in self._nodes)]
+        """Volumes that pods share, by place."""
+        self._volumes_then = [node.volumes | brought.get(node.name, none) for node in self._nodes]
+        """By node that stands, with those that the plan brings there."""
         new = [new_node(group, problem.daemon_sets) for group in self._groups]
         self._devices = DeviceReasons(new, problem.nodes, {d.index: d.spec for d in reduced.demands}, placed)
         self._columns = NodeColumns([*new, *self._nodes])
@@ -387,9 +388,8 @@ class _Places:
     def _taken(self, spec: PodSpec) -> Bools:
         """Return per node whether the plan leaves too little room for one more pod."""
         short = np.zeros(len(self._nodes), dtype=bool)
-        there = [node.volumes | self._volumes.get(node.name, frozenset()) for node in self._nodes]
         for name, asked in (*spec.requests, (PODS, 1)):
-            less = _attached(spec, name, there)
+            less = _attached(spec, name, self._volumes_then)
             short |= self._columns.free(name)[len(self._groups) :] - self._used.get(name, 0) < asked - less
         return short | self._devices.taken(spec.claims) if spec.claims else short
 
@@ -485,9 +485,8 @@ class _Places:
         """Return every cause that is of a place alone, beside what runs there, and the places that it excludes."""
         if self._latest[0] is not spec:
             found = dict(self._columns.causes(spec))
-            there = [*(frozenset[SharedVolume]() for _ in self._groups), *(node.volumes for node in self._nodes)]
             for name, whole in (*spec.requests, (PODS, 1)):
-                asked = whole - _attached(spec, name, there)
+                asked = whole - _attached(spec, name, self._volumes)
                 short = self._columns.free(name) < asked
                 for least in np.unique(np.broadcast_to(asked, short.shape)[short]).tolist():
                     here = short & (asked == least)

@@ -689,7 +689,9 @@ def _in_order(model: WideModel, weights: Weighting, values: Floats, pool: Pool, 
     the other. May add to the pool."""
     if not any(start.unserved.values()):
         return start
-    for gangs_first in (True, False):
+    # Alone, pods without a gang have one order, and so have gangs.
+    both = len({demand.gang is None for demand in model.reduced.live}) > 1
+    for gangs_first in (True, False) if both else (True,):
         ordered = packed_in_order(model, weights.node_cost, values, gangs_first=gangs_first)
         start = _or_other(pool, start, ordered)
     return start
