@@ -1,7 +1,5 @@
 """Parsing YAML, and JSON as a part of it, to plain values, with errors that give line and column.
-
-Stricter than YAML: duplicate keys are errors, and so are values that contain themselves or that aliases expand beyond
-any configuration. Validation of the values is in `schema`.
+Validation of the values is in `schema`.
 """
 
 from __future__ import annotations
@@ -12,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from cagrpc.errors import InvalidConfiguration, shown
+from cagrpc.api.files.strict import mistakes
+from cagrpc.errors import InvalidConfiguration
 from cagrpc.problems import read_text
 
 MOST_VALUES = 200_000
@@ -50,51 +49,8 @@ def _documents(text: str, name: str) -> Iterator[Any]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            problems: list[str] = []
-            if node is not None and _size(node, {}, name, problems) > MOST_VALUES:
-                problems.append(f"{name}: has more than {MOST_VALUES} values, aliases counted each time")
-            if problems:
-                raise InvalidConfiguration(problems)
+            if wrong := mistakes(node, MOST_VALUES):
+                raise InvalidConfiguration([f"{name}:{at.line + 1}:{at.column + 1}: {what}" for at, what in wrong])
             yield loader.construct_document(node)
     finally:
         loader.dispose()
-
-
-def _size(node: yaml.Node, sizes: dict[int, int], name: str, problems: list[str]) -> int:
-    """Return how many values the node has with its aliases expanded; add duplicate keys and cycles to `problems`."""
-    if isinstance(node, yaml.ScalarNode):
-        _join_surrogates(node, name, problems)
-        return 1
-    if id(node) in sizes:
-        if not sizes[id(node)]:
-            problems.append(f"{_place(node, name)}: contains itself")
-        return sizes[id(node)]
-    sizes[id(node)] = 0
-    total = 1
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[tuple[str, str], yaml.Node] = {}
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                first = seen.setdefault((key.tag, key.value), key)
-                if first is not key:
-                    problems.append(f'{_place(key, name)}: duplicate key "{key.value}", first in line '
-                                    f"{first.start_mark.line + 1}")  # fmt: skip
-            total += _size(key, sizes, name, problems) + _size(value, sizes, name, problems)
-    else:
-        total += sum(_size(item, sizes, name, problems) for item in node.value)
-    sizes[id(node)] = total
-    return total
-
-
-def _join_surrogates(node: yaml.ScalarNode, name: str, problems: list[str]) -> None:
-    """Join the halves of characters that JSON escapes one by one; half a character alone is no text."""
-    if not any("\ud800" <= character <= "\udfff" for character in node.value):
-        return
-    try:
-        node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
-    except UnicodeDecodeError:
-        problems.append(f"{_place(node, name)}: has an incomplete character: {shown(node.value)}")
-
-
-def _place(node: yaml.Node, name: str) -> str:
-    return f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"

@@ -422,6 +422,8 @@ _HEADER = "name,cpu_milli,memory_mib,num_gpu\n"
         ("b.yaml", "- " * 200_000, ": line 1: is nested more deeply than any Kubernetes object"),
         ("y.yaml", "kind: Pod\nspec: }\n", ": is not YAML: line 2: "),
         ("k.yaml", "kind: Pod\nspec: {}\nspec: {}\n", ': line 3: duplicate key "spec", first in line 2'),
+        ("k.json", '{"kind": "Pod", "spec": {}, "kind": "Pod", "kind": "Pod"}', ': duplicate key "kind"'),
+        ("k.json", '{"kind": "List", "items": [{"spec": {"a": 1, "a": 2}}]}', ': items[0].spec: duplicate key "a"'),
     ],
     ids=lambda value: value[:20] if len(value) < 200 else "long",
 )
@@ -433,6 +435,21 @@ def test_nothing_in_a_file_is_a_defect_of_the_reader(tmp_path: Path, name: str, 
     (line,) = str(raised.value).splitlines()
     assert line.startswith(f"{path}{problem}")
     assert len(line) < len(str(path)) + 250
+
+
+def test_all_duplicate_keys_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    yaml, json = tmp_path / "all.yaml", tmp_path / "all.json"
+    yaml.write_text("kind: Pod\nspec: {a: 1, a: 2}\nkind: Pod\n")
+    json.write_text('{"kind": "Pod", "kind": "Pod",\n"spec": {"b": [{"a": 1, "a": 2, "c": 1, "c": 2}]}}')
+    with pytest.raises(InvalidInput) as raised:
+        read([yaml, json])
+    assert str(raised.value).splitlines() == [
+        f'{yaml}: line 3: duplicate key "kind", first in line 1',
+        f'{yaml}: line 2: duplicate key "a", first in line 2',
+        f'{json}: duplicate key "kind"',
+        f'{json}: spec.b[0]: duplicate key "a"',
+        f'{json}: spec.b[0]: duplicate key "c"',
+    ]
 
 
 def test_a_duplicate_key_leaves_the_other_documents_of_its_file(tmp_path: Path) -> None:

@@ -231,6 +231,21 @@ def test_large_lists_are_read_object_by_object(tmp_path: Path, monkeypatch: pyte
     assert "not a JSON list" in pieces.problems[0]
 
 
+def test_duplicate_keys_in_large_lists_are_told_with_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reader = tmp_path / "cluster.json", DocumentReader()
+    monkeypatch.setattr("cagrpc.api.files.documents._LARGE_BYTES", 0)
+    monkeypatch.setattr("cagrpc.api.files.lists._CHUNK_BYTES", 7)
+    twice = '{"kind": "Pod", "spec": {"nodeName": "n", "nodeName": "m"}}'
+    path.write_text(f'{{"kind": "List", "items": [{{"kind": "Node"}}, {twice}], "kind": "List"}}')
+    read_files([path], [], reader)
+    assert reader.problems == [
+        f'{path}[0].items[1]: spec: duplicate key "nodeName"',
+        f'{path}: is not a JSON list of Kubernetes objects: duplicate key "kind"',
+    ]
+
+
 def pods_of(read: DocumentReader) -> list[list[StandingPod]]:
     return [each.pods for each in read.bound.alike]
 

@@ -5,7 +5,6 @@ pods, the input of `cagrpc plan` without manifests, to pod sets. Documents are i
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -16,7 +15,7 @@ import yaml
 
 from cagrpc.api.core.selectors import DEFAULT_NAMESPACE
 from cagrpc.api.encoding.json_documents import Problems, mapping
-from cagrpc.api.files import lists
+from cagrpc.api.files import lists, strict
 from cagrpc.errors import attempt, reason_of, shown
 from cagrpc.problems import read_text
 from solver.model import CPU, MEMORY, PodSet, PodSpec
@@ -24,28 +23,6 @@ from solver.model.quantities import pluralize
 
 # The C loader, where available, is ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _StrictLoader(_LOADER):  # type: ignore[misc, valid-type]
-    """Refuses a mapping that has a key twice, as the API server does (its field validation is strict by default)."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        found: dict[tuple[str, str], yaml.ScalarNode] = {}
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                first = found.setdefault((key.tag, key.value), key)
-                if first is not key:
-                    line = first.start_mark.line + 1
-                    said = f"duplicate key {shown(key.value)}, first in line {line}"
-                    raise _DuplicateKeyError(f"line {key.start_mark.line + 1}: {said}")
-        return super().construct_mapping(node, deep=deep)
-
-
-class _DuplicateKeyError(ValueError):
-    pass
-
-
-_MERGE = "tag:yaml.org,2002:merge"
 
 MOST_LEVELS = 500
 """Far more than Kubernetes' types nest; the C parser would overflow its stack on hundreds of thousands."""
@@ -125,7 +102,8 @@ def documents(path: Path, problems: Problems) -> Iterator[ManifestDocument]:
     if path.suffix.lower() == ".json" and path.is_file() and path.stat().st_size > _LARGE_BYTES:
         try:
             with path.open("rb") as file:
-                for index, (kind, body) in enumerate(lists.items(file)):
+                for index, (kind, body, duplicates) in enumerate(lists.items(file)):
+                    problems.extend(f"{path}[0].items[{index}]: {each}" for each in duplicates)
                     yield from _opened_item(f"{path}[0]", index, kind, body, problems)
         except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{path}: is not a JSON list of Kubernetes objects: {reason_of(error):.200}")
@@ -154,32 +132,31 @@ def values(place: str, text: str, problems: Problems) -> Iterator[Any]:
 
 def _bodies(place: str, text: str, problems: Problems) -> Iterator[Any]:
     if text.lstrip().startswith("{"):
+        decoder = strict.JSONDecoder()
         try:
-            body = json.loads(text)  # much faster than YAML, and what kubectl -o json writes
+            body = decoder.decode(text)  # much faster than YAML, and what kubectl -o json writes
         except (ValueError, RecursionError):
             pass  # YAML's flow style begins the same way, and its reader reports lines
         else:
-            yield body
+            duplicates = decoder.duplicates(body)
+            problems.extend(f"{place}: {each}" for each in duplicates)
+            yield None if duplicates else body
             return
     if line := _too_deep(text):
         problems.append(f"{place}: line {line}: is nested more deeply than any Kubernetes object")
         return
-    loader = _StrictLoader(text)
-    aliases = "*" in text
+    loader = _LOADER(text)
     while loader.check_node():
         node: Any = loader.get_node()
-        line = node.start_mark.line + 1
-        if aliases and (problem := _unusable(node)):
-            problems.append(f"{place}: {problem}")
-            return
-        try:
-            body = loader.construct_document(node)
-        except _DuplicateKeyError as error:
-            problems.append(f"{place}: {error}")
-            body = None
-        except (ValueError, OverflowError, TypeError) as error:  # 2024-13-45; a number of thousands of digits
-            problems.append(f"{place}: the document in line {line}: is not YAML: {error}")
-            body = None
+        body = None
+        if mistakes := strict.mistakes(node, MOST_VALUES):
+            problems.extend(f"{place}: line {mark.line + 1}: {what}" for mark, what in mistakes)
+        else:
+            try:
+                body = loader.construct_document(node)
+            except (ValueError, OverflowError, TypeError) as error:  # 2024-13-45; a number of thousands of digits
+                line = node.start_mark.line + 1
+                problems.append(f"{place}: the document in line {line}: is not YAML: {error}")
         yield body
 
 
@@ -200,36 +177,6 @@ def _too_deep(text: str) -> int:
         elif isinstance(event, yaml.CollectionEndEvent):
             level -= 1
     return 0
-
-
-def _unusable(root: yaml.Node) -> str:
-    """Return why a YAML document with aliases is invalid: it contains itself, or expands to too many values."""
-    sizes: dict[int, int] = {}  # 0 while in progress
-
-    def size(node: yaml.Node) -> int:
-        if isinstance(node, yaml.ScalarNode):
-            return 1
-        line = node.start_mark.line + 1
-        if id(node) not in sizes:
-            sizes[id(node)] = 0
-            pairs = isinstance(node, yaml.MappingNode)
-            parts = [part for pair in node.value for part in pair] if pairs else node.value
-            sizes[id(node)] = 1 + sum(map(size, parts))
-        elif not sizes[id(node)]:
-            raise _UnusableError(f"line {line}: contains itself")
-        if sizes[id(node)] > MOST_VALUES:
-            raise _UnusableError(f"line {line}: stands for more than {MOST_VALUES} values, aliases written out")
-        return sizes[id(node)]
-
-    try:
-        size(root)
-    except _UnusableError as error:
-        return str(error)
-    return ""
-
-
-class _UnusableError(Exception):
-    pass
 
 
 def _opened(place: str, body: Any, problems: Problems) -> Iterator[ManifestDocument]:

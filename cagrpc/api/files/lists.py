@@ -4,26 +4,30 @@ are."""
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from cagrpc.api.files.strict import JSONDecoder
 from cagrpc.errors import shown
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
-def items(file: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """Yield the items of one v1.List or PodList, each with the kind of the list as far as it was said before, with at
-    most a few megabytes of text at a time. Raises ValueError for anything else."""
+def items(file: BinaryIO) -> Iterator[tuple[str, Any, list[str]]]:
+    """Yield the items of one v1.List or PodList, each with the kind of the list as far as it was said before and with
+    the keys that it has twice, with at most a few megabytes of text at a time. Raises ValueError for anything else."""
     text = _Text(file)
     text.expect("{")
     kind, empty = "", text.accept("}")
+    names: list[Any] = []
     while not empty:
         name = text.value()
+        if name in names:
+            raise ValueError(f"duplicate key {shown(name)}")
+        names.append(name)
         text.expect(":")
         if name == "items":
-            yield from ((kind, each) for each in _values(text))
+            yield from ((kind, each, text.json.duplicates(each)) for each in _values(text))
         else:
             found = text.value()
             kind = found if name == "kind" and isinstance(found, str) else kind
@@ -48,7 +52,7 @@ class _Text:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._decode = codecs.getincrementaldecoder("utf-8-sig")()
-        self._json = json.JSONDecoder()
+        self.json = JSONDecoder()
         self._buffer = ""
         self._at = 0
         self._ended = False
@@ -58,7 +62,7 @@ class _Text:
         while True:
             self._skip()
             try:
-                found, end = self._json.raw_decode(self._buffer, self._at)
+                found, end = self.json.raw_decode(self._buffer, self._at)
             except ValueError:
                 if not self._more():
                     raise
