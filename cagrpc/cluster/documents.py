@@ -113,6 +113,8 @@ WITH_PODS = frozenset({*_REPLICATED, *_JOBS, _JOB_SET, "Pod", "ProvisioningReque
 """Kinds of which each object has pods, or asks for some."""
 _OF_PODS = (*WITH_PODS, "PodTemplate", "PodGroup", "ResourceQuota")
 """Kinds that say which pods should be, where it is known which are."""
+READ = frozenset({*KINDS.values(), *_OF_PODS})
+"""Kinds that planning reads."""
 _OF_NO_PODS = ("Event", "Secret", "ConfigMap", "Lease", "Endpoints", "EndpointSlice", "Service", "ServiceAccount")
 """What a dump of a cluster has besides, which is passed over where it is read what runs."""
 _OF_DEVICES = ("resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices")

@@ -18,8 +18,9 @@ from cagrpc.api.core.gangs import DEFAULT_GANG_LABEL
 from cagrpc.api.core.schedulers import DEFAULT_SCHEDULERS
 from cagrpc.api.devices.objects import Device
 from cagrpc.api.encoding.json_documents import Problems
-from cagrpc.api.files.documents import documents, pods_of_table
-from cagrpc.cluster.documents import WITH_PODS, Described, DocumentReader, counted
+from cagrpc.api.files.documents import ManifestDocument, documents, pods_of_table
+from cagrpc.api.files.unknown_fields import checked
+from cagrpc.cluster.documents import READ, WITH_PODS, Described, DocumentReader, counted
 from cagrpc.cluster.drop_invalid import drop_invalid, faults
 from cagrpc.cluster.quotas import quota_limits
 from cagrpc.cluster.state import ClusterNode
@@ -235,8 +236,9 @@ def read_files(paths: Sequence[Path], paths_of_nodes: Sequence[Path], reader: Do
         if path.suffix.lower() == ".csv" and path in paths:
             tables += pods_of_table(path, reader.problems)
         else:
-            found = documents(path, reader.problems)
-            reader.add(found if path in paths else reader.of_nodes(found))
+            found: Iterable[ManifestDocument] = documents(path, reader.problems)
+            found = found if path in paths else reader.of_nodes(found)
+            reader.add(checked(found, READ, reader.problems))
         has_nodes = any(each.kind == "Node" for each in islice(reader.documents, nodes, None))
         if path in paths_of_nodes and len(reader.problems) == before and not has_nodes:
             reader.problems.append(f"{path}: has no Node; --nodes takes Kubernetes nodes, and pods bound to them")

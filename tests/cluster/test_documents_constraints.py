@@ -35,7 +35,8 @@ def _pod(name: str, spec: dict[str, Any], namespace: str = "shop", **labels: str
 
 
 def _workload(kind: str, name: str, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
-    return _named(kind, name, spec={"replicas": 3, "template": {"metadata": {"labels": labels}, "spec": spec}})
+    count = {"DaemonSet": {}, "Job": {"parallelism": 3}}.get(kind, {"replicas": 3})
+    return _named(kind, name, spec={**count, "template": {"metadata": {"labels": labels}, "spec": spec}})
 
 
 def _node(name: str) -> dict[str, Any]:

@@ -156,7 +156,8 @@ def test_pods_that_share_a_claim_and_volumes_that_do_not_suffice(tmp_path: Path)
 
 def _workload(kind: str, name: str, replicas: int = 1, **spec: Any) -> Any:
     containers = [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]
-    body = {"template": {"spec": {"containers": containers, **spec}}, "replicas": replicas}
+    body: dict[str, Any] = {"template": {"spec": {"containers": containers, **spec}}}
+    body |= {} if kind == "DaemonSet" else {"replicas": replicas}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": body}
 
 
