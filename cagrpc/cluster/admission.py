@@ -1,11 +1,13 @@
-"""What an API server makes of an object before it keeps it: defaults, and what its admission adds to pods. Objects of a
-cluster have it already; those of files may not."""
+"""What an API server makes of an object before it keeps it: defaults, and what its admission adds to pods or refuses of
+them. Objects of a cluster have been through it; those of files may not."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cagrpc.api.core.limit_ranges import LimitRange, read_limit_range, refusals, with_defaults
 from cagrpc.api.core.nodes import READY
 from cagrpc.api.core.runtime_classes import RuntimeClass, read_runtime_class, runtime_class_name, with_runtime_class
 from cagrpc.api.encoding.json_documents import Problems, mapping, members
@@ -21,9 +23,13 @@ _OF_THE_CLUSTER = (
 
 
 class Admission:
-    """Admits objects beside the PriorityClasses and RuntimeClasses that it was given before."""
+    """Admits objects beside the PriorityClasses, RuntimeClasses and LimitRanges that it was given before. Why pods are
+    refused is added to `problems`."""
 
-    def __init__(self) -> None:
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._limit_ranges: defaultdict[str, tuple[LimitRange, ...]] = defaultdict(tuple)
+        """By namespace."""
         self._priorities = dict(_BUILT_IN_PRIORITIES)
         self._default_priority = 0
         self._unknown_priorities: dict[str, str] = {}
@@ -33,8 +39,11 @@ class Admission:
         """By RuntimeClass that does not exist: an example of what names it."""
 
     def add(self, document: ManifestDocument) -> Problems:
-        """Add a PriorityClass or RuntimeClass; return what is wrong with it."""
+        """Add a PriorityClass, RuntimeClass or LimitRange; return what is wrong with it."""
         problems: Problems = []
+        if document.kind == "LimitRange":
+            self._limit_ranges[document.namespace] += (read_limit_range(document.body, problems),)
+            return problems
         if document.kind == "RuntimeClass":
             self._runtime_classes[document.name] = read_runtime_class(document.body, problems)
             return problems
@@ -58,14 +67,15 @@ class Admission:
                 body["status"] = {**status, "conditions": conditions}
         elif document.kind == "DaemonSet":
             template = mapping(document.spec, "template", "spec", [])
-            admitted = {**template, "spec": self.admitted_spec(document, template)}
+            admitted = {**template, "spec": self.admitted_spec(document, template, "spec.template")}
             body["spec"] = {**document.spec, "template": admitted}
         return body
 
     def admitted_spec(
-        self, document: ManifestDocument, pod: Mapping[str, Any], *, is_kept: bool = False
+        self, document: ManifestDocument, pod: Mapping[str, Any], path: str, *, is_kept: bool = False
     ) -> dict[str, Any]:
-        """Return the v1.PodSpec of a pod or a template as it is kept; of a pod that a cluster has, it `is_kept`."""
+        """Return the v1.PodSpec of a pod or of the template at a path as it is kept; of a pod that a cluster has, it
+        `is_kept`."""
         spec = mapping(pod, "spec")
         example = f"{document.namespace}/{document.name}"
         name = runtime_class_name(spec)
@@ -79,6 +89,11 @@ class Admission:
             if class_name and class_name not in self._priorities:
                 self._unknown_priorities.setdefault(class_name, example)
             spec["priority"] = self._priorities.get(class_name, 0) if class_name else self._default_priority
+        ranges = () if is_kept else self._limit_ranges[document.namespace]
+        if ranges:
+            spec = with_defaults(spec, ranges)
+            why = refusals(spec, f"{path}.spec".removeprefix("."), ranges)
+            self._problems.extend(f"{document.place}: {each}" for each in why)
         return spec
 
     def warnings(self) -> Iterator[str]:

@@ -113,7 +113,7 @@ WITH_PODS = frozenset({*_REPLICATED, *_JOBS, _JOB_SET, "Pod", "ProvisioningReque
 """Kinds of which each object has pods, or asks for some."""
 _OF_PODS = (*WITH_PODS, "PodTemplate", "PodGroup", "ResourceQuota")
 """Kinds that say which pods should be, where it is known which are."""
-READ = frozenset({*KINDS.values(), *_OF_PODS})
+READ = frozenset({*KINDS.values(), *_OF_PODS, "LimitRange"})
 """Kinds that planning reads."""
 _OF_NO_PODS = ("Event", "Secret", "ConfigMap", "Lease", "Endpoints", "EndpointSlice", "Service", "ServiceAccount")
 """What a dump of a cluster has besides, which is passed over where it is read what runs."""
@@ -172,7 +172,7 @@ class DocumentReader:
 
     def __post_init__(self) -> None:
         self._by_kind: defaultdict[str, list[ManifestDocument]] = defaultdict(list)
-        self._admission = Admission()
+        self._admission = Admission(self.problems)
         self._devices: Mapping[str, tuple[Device, ...]] | None = None
         self._startup_taints: AbstractSet[Taint] = frozenset()
         self._decoded: dict[str, tuple[Sequence[Any], bool]] = {}
@@ -226,15 +226,25 @@ class DocumentReader:
         for document in self._those_read:
             self._by_kind[document.kind].append(document)
         self._names_of_nodes = {document.name for document in self._by_kind["Node"]}
-        for document in (*self._by_kind["PriorityClass"], *self._by_kind["RuntimeClass"]):
-            self._report(document, self._admission.add(document))
+        for kind in ("PriorityClass", "RuntimeClass", "LimitRange"):
+            for document in self._by_kind[kind]:
+                self._report(document, self._admission.add(document))
         model, followed = self._model(self.moving)
         named = {document.name for document in self._by_kind["Namespace"]}
         with_pods = (each for each in self._those_read if each.kind in (*_OF_PODS, "DaemonSet"))
         namespaces = {each.namespace for each in (*with_pods, *(alike.like for alike in self.bound.alike))}
         self._complete = namespaces <= named if self.listed is None else "Namespace" in self.listed
         self._reader = PodReader(self.gang_label, self.schedulers, NAMESPACE, evictions=self.moving is not None)
-        taken = {"Pod", "PodTemplate", "ProvisioningRequest", "ResourceQuota", _JOB_SET, *_REPLICATED, *_JOBS}
+        taken = {
+            "Pod",
+            "LimitRange",
+            "PodTemplate",
+            "ProvisioningRequest",
+            "ResourceQuota",
+            _JOB_SET,
+            *_REPLICATED,
+            *_JOBS,
+        }
         for path, each in followed.items():
             kind = KINDS[path.rpartition("/")[2]]
             if kind != "Pod":
@@ -515,7 +525,8 @@ class DocumentReader:
         if owners and not any(each.get("controller") for each in owners):
             owners[0]["controller"] = True
         who = {"name": document.name, "namespace": document.namespace, "uid": uid}
-        spec = self._admission.admitted_spec(document, document.body, is_kept=bool(said.get("uid")))
+        is_kept = bool(said.get("uid") or said.get("resourceVersion"))
+        spec = self._admission.admitted_spec(document, document.body, "", is_kept=is_kept)
         status = document.body.get("status") or {}
         return {"metadata": {**said, **who, "ownerReferences": owners}, "spec": spec, "status": status}
 
@@ -596,7 +607,7 @@ class DocumentReader:
         annotations = mapping(metadata, "annotations")
         if request:
             annotations = {**annotations, CONSUME_KEYS[0]: request}
-        spec = self._admission.admitted_spec(document, template)
+        spec = self._admission.admitted_spec(document, template, path)
         claims = [each for each, _ in members(document.spec, "volumeClaimTemplates", "spec", [])]
         claims = claims if document.kind == "StatefulSet" else []
         start = mapping(document.spec, "ordinals", "spec", []).get("start") or 0
@@ -655,11 +666,15 @@ class DocumentReader:
             return None
         try:
             seen = self._reader.read(known_to_message(kubernetes_pb2.Pod, body).SerializeToString())
+            warning = seen.warning
         except InvalidInput as error:
-            self._report(document, self._problems_of(document, written, path) or [str(error)])
+            seen, warning = None, str(error)
+        if warning:
+            told = self._problems_of(document, written, path)
+            added = () if told else self._problems_of(document, {**written, "spec": body["spec"]}, path)
+            self._report(document, told or [f"{each} (with what admission adds)" for each in added] or [warning])
+        if seen is None:
             return None
-        if seen.warning:
-            self._report(document, self._problems_of(document, written, path) or [seen.warning])
         if seen.pod.namespace_selectors and not self._complete:
             around = Surroundings(PodIdentity(document.namespace, {}), NoNamespaces())
             pod_spec(mapping(written, "spec", path, []), f"{path}.spec".removeprefix("."), [], around)

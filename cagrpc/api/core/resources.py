@@ -3,7 +3,7 @@ overhead and resizes in place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cagrpc.api.encoding.json_documents import Problems, mapping, members
@@ -45,25 +45,39 @@ def effective_requests(
     fail the planning of others.
     """
     resize = _Resize(status or {}, problems)
-    together: Amounts = {}
-    for container, at in members(spec, "containers", path, problems):
-        _add(together, resize.of(container, _requests(container, at, problems)))
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for container, at in members(spec, "initContainers", path, problems):
+
+    def asked(container: Mapping[str, Any], at: str) -> Amounts:
+        runs_once = "initContainers" in at and container.get("restartPolicy") != "Always"
         requests = _requests(container, at, problems)
-        if container.get("restartPolicy") == "Always":
-            _add(sidecars, resize.of(container, requests))
-            requests = sidecars
-        else:
-            _add(requests, sidecars)
-        _raise_to(peak, requests)
-    _add(together, sidecars)
-    _raise_to(together, peak)
-    together.update(resize.of_pod(_pod_level(spec, path, problems, together)))
+        return requests if runs_once else resize.of(container, requests)
+
+    together = of_containers(spec, path, problems, asked)
+    together.update(resize.of_pod(pod_level(spec, path, problems, together)))
     _add(together, amounts(spec, "overhead", path, problems))
     together.pop(PODS, None)  # every pod takes one; the solver counts it
     return tuple(sorted((resource, min(asked, MAX_AMOUNT)) for resource, asked in together.items() if asked))
+
+
+def of_containers(
+    spec: Mapping[str, Any], path: str, problems: Problems, of: Callable[[Mapping[str, Any], str], Amounts]
+) -> Amounts:
+    """Return what the containers of a v1.PodSpec have at most at a time, of what each has `of` them, at its path."""
+    together: Amounts = {}
+    for container, at in members(spec, "containers", path, problems):
+        _add(together, of(container, at))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container, at in members(spec, "initContainers", path, problems):
+        mine = dict(of(container, at))
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, mine)
+            mine = sidecars
+        else:
+            _add(mine, sidecars)
+        _raise_to(peak, mine)
+    _add(together, sidecars)
+    _raise_to(together, peak)
+    return together
 
 
 class _Resize:
@@ -100,11 +114,11 @@ class _Resize:
 
 
 def _requests(container: Mapping[str, Any], at: str, problems: Problems) -> Amounts:
-    limits, requests = _limits_and_requests(container, at, problems)
+    limits, requests = limits_and_requests(container, at, problems)
     return {**limits, **requests}
 
 
-def _limits_and_requests(of: Mapping[str, Any], at: str, problems: Problems) -> tuple[Amounts, Amounts]:
+def limits_and_requests(of: Mapping[str, Any], at: str, problems: Problems) -> tuple[Amounts, Amounts]:
     """Return those of a container, or of a pod as a whole."""
     resources, at = mapping(of, "resources", at, problems), f"{at}.resources".removeprefix(".")
     limits, requests = amounts(resources, "limits", at, problems), amounts(resources, "requests", at, problems)
@@ -115,10 +129,10 @@ def _limits_and_requests(of: Mapping[str, Any], at: str, problems: Problems) -> 
     return limits, requests
 
 
-def _pod_level(spec: Mapping[str, Any], path: str, problems: Problems, of_containers: Amounts) -> Amounts:
+def pod_level(spec: Mapping[str, Any], path: str, problems: Problems, of_containers: Amounts) -> Amounts:
     """Return the requests of the pod as a whole, of the resources that can be requested so. A limit is the request
     where there is none, as the API server defaults it; of cpu and memory only where no container requests any."""
-    limits, requests = _limits_and_requests(spec, path, problems)
+    limits, requests = limits_and_requests(spec, path, problems)
     defaulted = {name: limit for name, limit in limits.items() if name not in of_containers or _is_huge_pages(name)}
     return {
         name: asked
