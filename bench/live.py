@@ -3,7 +3,7 @@ plane, with simulated machines.
 
     python -m bench.live [--arrivals at-once|paced|bare|waves] [--trace NAME|FILE.csv] [--groups openb|catalogue]
                          [--pods-a-second 5,20,100] [--scheduling-seconds 1] [--busy 3] [--dedicated]
-                         [--autoscaler PROGRAM [--drive assist] [--salvo] [--batch 30s]]
+                         [--autoscaler PROGRAM [--drive assist] [--salvo] [--batch 20s,2m]]
 
 The optimum is that of all pods planned together, which nobody knows before the last has come. Pods come
 
@@ -88,6 +88,12 @@ class Case:
     salvo: bool = False
     batch: str = ""
     verbose: bool = False
+
+    @property
+    def expander(self) -> dict[str, Any] | None:
+        """Its section of the configuration."""
+        idle, _, window = self.batch.partition(",")
+        return {"batch": {"idle": idle, "window": window}} if self.batch else None
 
     @property
     def pace(self) -> str:
@@ -203,7 +209,7 @@ def main() -> None:
     parser.add_argument("--autoscaler", type=Path, help="the program of an unmodified cluster-autoscaler, run beside")
     parser.add_argument("--drive", choices=["plan", "assist"], default="plan")
     parser.add_argument("--salvo", action="store_true", help="the autoscaler with --salvo-scale-up")
-    parser.add_argument("--batch", default="", help="expander.batch.window, with idle 1s")
+    parser.add_argument("--batch", default="", help="expander.batch: idle and window, such as 20s,2m")
     parser.add_argument("--verbose", action="store_true", help="the server's rounds and its log as well")
     arguments = parser.parse_args()
     if arguments.autoscaler is None and (arguments.drive == "assist" or arguments.salvo):
@@ -322,7 +328,7 @@ def run(plane: ControlPlane, directory: Path, case: Case, patience_seconds: floa
                 "dedicated_nodes": case.dedicated,
             },
             drive=case.drive,
-            expander={"batch": {"idle": "1s", "window": case.batch}} if case.batch else None,
+            expander=case.expander,
         )
         live.start()
         if autoscaler is not None:
