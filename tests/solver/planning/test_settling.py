@@ -9,6 +9,10 @@ import pytest
 from solver import Budget, PodSet, Problem, solve
 from solver.model import (
     NODES,
+    DeviceAlternative,
+    DeviceClaim,
+    DeviceRequest,
+    Devices,
     Limit,
     NodeSelectorTerm,
     Operator,
@@ -35,6 +39,18 @@ def test_further_nodes_of_several_groups_keep_a_limit_that_they_share(most: int,
     assert list(faults_of(problem, plan)) == []
     placed = sum(each.count for each in plan.nodes)
     assert placed == (most if gang is None or most == 3 else 0)
+
+
+def test_a_gang_is_tried_whole_if_one_of_its_pods_has_claims_that_are_not_searched() -> None:
+    """One request may take what the other needs; where it does not, all pods of the gang have a place."""
+    either = (DeviceAlternative("any", name="first"), DeviceAlternative("any", name="second"))
+    claims = (DeviceClaim((DeviceRequest("r", either), DeviceRequest("s", either))),)
+    devices = (Devices(2, frozenset({"any", "big"})), Devices(0, frozenset({"any"}), uncertain=True))
+    pods = PodSet("plain", spec(600), 2, gang="g"), PodSet("claiming", spec(600, claims=claims), 1, gang="g")
+    problem = Problem(pods, (group("a", 1000), group("b", 1000, devices=devices)))
+    plan = solve(problem, Budget(deterministic_seconds=1.0))
+    assert not plan.unplaced
+    assert list(faults_of(problem, plan)) == []
 
 
 def _near(label: str) -> PodAffinityTerm:
