@@ -30,7 +30,7 @@ from tests.support.fleet import group
 POOLS = ("a", "b", "c")
 SHORT = "short"
 """A pool whose machines never come, and whose provider never says so."""
-DEADLINE_SECONDS = 3600.0
+DEADLINE_SECONDS = 899.0
 """Of increments. It passes only where a test says so, so that machines may take as long as they need."""
 MANY = 100
 
@@ -138,7 +138,7 @@ def run_many(
         fleet.reconcile()
         return not any(fleet.increment(each).phase.in_flight for each, of in ids.items() if SHORT not in of)
 
-    machines.wait_for(had, "what can be had is there", fleet, seconds=900)
+    machines.wait_for(had, "what can be had is there", fleet, seconds=DEADLINE_SECONDS)
     machines.clock.pass_time(DEADLINE_SECONDS)
     machines.settle(fleet, seconds=500)
     expected = Counter[str]()
