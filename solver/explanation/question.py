@@ -75,7 +75,7 @@ def _gangs(classes: Sequence[PodClass]) -> list[tuple[PodClass, ...]]:
     """Return classes that are served together; each class without a gang alone."""
     found: dict[object, list[PodClass]] = defaultdict(list)
     for each in classes:
-        found[each.index if each.gang is None else each.gang].append(each)
+        found[each.unit].append(each)
     return [tuple(members) for members in found.values()]
 
 

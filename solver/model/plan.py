@@ -110,6 +110,11 @@ class PodClass:
     gang: str | None = None
     placeholder: bool = False
 
+    @property
+    def unit(self) -> int | str:
+        """What is placed whole or not at all: its gang, or else the class itself."""
+        return self.index if self.gang is None else self.gang
+
 
 ClassKey = tuple[PodSpec, int, str | None, bool]
 """What pods of one class have in common: spec, priority, gang, and whether they are placeholders."""

@@ -445,11 +445,6 @@ def _of_order(spec: PodSpec) -> str:
     return " and ".join(asked)
 
 
-def _unit(of: PodClass) -> object:
-    """Return what is placed whole or not at all: a gang, or else the class itself."""
-    return of.index if of.gang is None else of.gang
-
-
 def _looked_at(classes: Sequence[PodClass]) -> int:
     """Return what a check looks at: the classes, and their constraints, each with the classes that it counts."""
     selecting = PodsByLabel((each.index, each.spec) for each in classes)
@@ -488,8 +483,8 @@ class _Completion:
         """Return whether a pod was found a place."""
         draft, found = self._draft, False
         left = [each for each in draft.before.pod_classes if draft.left[each.index]]
-        tried = {_unit(each) for each in left if self._is_tried(each)}
-        classes = [each for each in left if _unit(each) in tried]
+        tried = {each.unit for each in left if self._is_tried(each)}
+        classes = [each for each in left if each.unit in tried]
         # Real pods first, the most important ones before all others, and namespaces in turns: nobody's pods use up what
         # is tried for all.
         turns = turns_of(each.spec.namespace for each in classes)
@@ -497,7 +492,7 @@ class _Completion:
         classes.sort(key=lambda each: (*_importance(each), order[each.index], each.index))
         units: dict[object, list[PodClass]] = {}
         for each in classes:
-            units.setdefault(_unit(each), []).append(each)
+            units.setdefault(each.unit, []).append(each)
         more = bool(units)
         while more:  # who finds a place may be what another one has waited for
             placed = [self._place_unit(each) for each in units.values()]

@@ -54,12 +54,14 @@ class Batching:
         it does not. Until these nodes are there and the pods are nominated to them, the autoscaler packs all anew, and
         its estimate is for those as well that find no room then. No pod waits for that once it is as old as the
         window."""
-        now, window = self._clock(), self._settings.window_seconds
-        oldest = min((pod.created_at_seconds for pod in wanted), default=0)
-        if not served or now - oldest >= window:
+        if not served:
             return ""
-        left = f"for {oldest + window - now:.0f} s at most"
-        return f"counts {pluralize(served, 'pod')} again for which nodes are on their way: it waits for them, {left}"
+        oldest = min((pod.created_at_seconds for pod in wanted), default=0)
+        left = oldest + self._settings.window_seconds - self._clock()
+        if left <= 0:
+            return ""
+        counted = f"counts {pluralize(served, 'pod')} for which nodes are already on their way"
+        return f"{counted}; it waits for them, for {left:.0f} s at most"
 
 
 def _forget(times: dict[str, float], before: float) -> None:

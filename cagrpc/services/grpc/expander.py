@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cagrpc.api.autoscaler import expander as wire
 from cagrpc.api.autoscaler.expander import Option, group
@@ -61,6 +61,7 @@ SERVICE = "grpcplugin.Expander"
 
 _MOST_NAMES, _LONGEST_NAME = 3, 100
 
+_Result = TypeVar("_Result")
 Rank = Callable[[Problem, Sequence[ScaleUpCandidate], Budget], Sequence[Score]]
 """`solver.planning.rank.rank`."""
 # Anyone may ask, and 256 decisions are kept: so what is kept of one is bounded, whatever it was about.
@@ -457,13 +458,11 @@ class Expander:
         group, daemon_sets = offered.groups[chosen.node_group], offered.around.daemon_sets
         placing = self._planner.submit(placements, pods, group, chosen.node_count, daemon_sets, budget)
         try:
-            return placing.result(timeout=max(0.0, answer_by - self._monotonic()))
+            return self._in_time(placing, answer_by)
         except (NotCompiledError, TimeoutError) as error:
-            log.info("the pods of an option are not placed: %s", error)
+            log.info("the pods of an option are not placed: %s", str(error) or "the planner was out of time")
         except Exception:  # a failed call would make CA choose at random
             log.exception("placing the pods of an option failed; they go where the scheduler puts them")
-        finally:
-            placing.cancel()
         return ()
 
     def _note(self, offered: OfferedGroups, decision: Decision, chosen: Option | None) -> None:
@@ -531,7 +530,7 @@ class Expander:
         if self._batching is None or not self._may_veto(request) or option.node_group not in snapshot.groups:
             return ""
         served = sum(pod.key in snapshot.in_flight_pods for pod in option.pods)
-        return self._batching.why_later(served, [pod for pod in option.pods if pod.key in offer.wanted])
+        return self._batching.why_later(served, (pod for pod in option.pods if pod.key in offer.wanted))
 
     def _guards_gangs(
         self, request: wire.Request, offers: Sequence[OptionDemand], foreign: Sequence[Option], unknown: str
@@ -647,6 +646,13 @@ class Expander:
             log.exception("ranking %d options failed; they are ranked by counts", len(open_))
             return _Ranking(by_counts(open_, offered), "counts", f"the planner failed with {type(error).__name__}")
 
+    def _in_time(self, running: Future[_Result], answer_by: float) -> _Result:
+        """Return what the planner has found. Raises TimeoutError when it is time to answer."""
+        try:
+            return running.result(timeout=max(0.0, answer_by - self._monotonic()))
+        finally:
+            running.cancel()  # where it has not begun; one that runs ends with its budget
+
     def _by_objective(
         self,
         options: Sequence[wire.Option],
@@ -663,11 +669,7 @@ class Expander:
         ]
         left = answer_by - self._monotonic()
         budget = Budget(seconds=max(0.05, min(self._settings.timing.rank_seconds, left * _OF_WHAT_IS_LEFT)))
-        running: Future[Sequence[Score]] = self._planner.submit(self._rank, to_plan, candidates, budget)
-        try:
-            scores = running.result(timeout=max(0.0, left))
-        finally:
-            running.cancel()  # where it has not begun; one that runs ends with its budget
+        scores = self._in_time(self._planner.submit(self._rank, to_plan, candidates, budget), answer_by)
         # Best first; the scores carry the candidates they are of.
         ranks = {id(score.candidate): Ranked(place, score.vector, score.reason) for place, score in enumerate(scores)}
         return tuple(ranks[id(candidate)] for candidate in candidates)

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cagrpc.api.autoscaler.expander import group as pod_sets_of
-from cagrpc.api.core.nodes import HOSTNAME
 from cagrpc.api.core.pods import Pod
 from cagrpc.cluster.drop_invalid import solve_valid
 from cagrpc.fleet.model import Placement
 from solver.model import Budget, NodeGroup, PodSpec, Problem
-from solver.model.capacity import new_node
+from solver.model.capacity import new_node, planned_name
 from solver.model.plan import class_key
 
 
@@ -27,8 +26,7 @@ def placements(
     in_order = sorted(pods, key=lambda pod: (pod.created_at_seconds, pod.name))
     pod_sets, set_of_pod = pod_sets_of(in_order)
     template = new_node(group, daemon_sets)
-    names = [f"{group.id}/{number}" for number in range(node_count)]
-    nodes = tuple(replace(template, name=name, labels={**template.labels, HOSTNAME: name}) for name in names)
+    nodes = tuple(replace(template, name=planned_name(group.id, 0, copy)) for copy in range(node_count))
     plan = solve_valid(Problem(pod_sets, nodes=nodes), budget).plan
     left: defaultdict[object, list[str]] = defaultdict(list)
     for key in reversed(set_of_pod):

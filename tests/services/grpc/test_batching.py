@@ -148,7 +148,7 @@ def test_an_option_that_counts_pods_again_waits_for_their_nodes_and_others_do_no
 
     assert asked(option("ours", 2, [old, new])) == []
     assert house.decisions.latest()[-1].options[0].left_out == (
-        "counts 1 pod again for which nodes are on their way: it waits for them, for 28 s at most"
+        "counts 1 pod for which nodes are already on their way; it waits for them, for 28 s at most"
     )
     assert asked(option("ours", 2, [old, new]), option("other", 1, [new])) == ["other"]
     clock.advance(WINDOW - IDLE)
