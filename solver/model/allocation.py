@@ -9,9 +9,11 @@ devices at most.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import cached_property
+from itertools import accumulate, islice
 
 from solver.model.devices import MOST_PER_CLAIM, DeviceAlternative, DeviceClaim, DeviceRequest, Devices
 from solver.model.quantities import pluralize
@@ -40,19 +42,82 @@ class Allocation:
         return tuple(replace(d, count=d.count - n, taken=d.taken + n) if n else d for d, n in pairs)
 
 
+class AllocatableDevices:
+    """Devices of a node with what searches look up in them: made once for all claims that are looked for there."""
+
+    def __init__(self, devices: Sequence[Devices]) -> None:
+        self.devices = devices
+        self.uncertain = frozenset[str]().union(*(each.selectors for each in devices if each.uncertain))
+
+    def allocate(self, claims: Sequence[DeviceClaim], most_steps: int | None = None) -> Allocation | None:
+        """Return the first allocation found, trying devices in their order; None where there is none, or none was
+        found in so many steps."""
+        return _Search(self, claims, MOST_STEPS if most_steps is None else most_steps).first()
+
+    def steps_to_allocate(self, claims: Sequence[DeviceClaim], most: int) -> int:
+        """Return how many steps the search takes; where it takes more than `most`, more than that."""
+        search = _Search(self, claims, min(most, MOST_STEPS))
+        search.first()
+        return search.steps
+
+    def why_not(self, claims: Sequence[DeviceClaim]) -> str | None:
+        """None where the devices serve the claims, otherwise the first reason why not, for people."""
+        if not claims or self.allocate(claims) is not None:
+            return None
+        if not self.devices:
+            return "no devices for its resource claims"
+        for claim in claims:
+            for request in claim.requests:
+                reasons = [self._alone(claims, claim, request, each) for each in request.alternatives]
+                if all(reasons):
+                    return f"request {request.name} of its resource claims: {reasons[0]}"
+        return "its resource claims find their devices one by one, but not together"
+
+    @cached_property
+    def whole(self) -> DeviceEntries:
+        """Return the entries of the node's devices."""
+        return DeviceEntries([(each,) for each in self.devices])
+
+    @cached_property
+    def parted(self) -> DeviceEntries:
+        """Return these with those that are free apart from those that pods have."""
+        return DeviceEntries([_parts(each) for each in self.devices])
+
+    def _alone(
+        self,
+        claims: Sequence[DeviceClaim],
+        claim: DeviceClaim,
+        request: DeviceRequest,
+        asked: DeviceAlternative,
+    ) -> str | None:
+        """Return why an alternative cannot be had though nothing else is asked for. All claims together are not
+        served."""
+        alone = replace(claim, requests=(DeviceRequest(request.name, (asked,)),))
+        served = [alone] != [*claims] and self.allocate([alone]) is not None
+        return None if served else self._why_not_alone(alone, request, asked)
+
+    def _why_not_alone(self, alone: DeviceClaim, request: DeviceRequest, asked: DeviceAlternative) -> str:
+        free, taken = self.whole.there(asked.selector)
+        least = asked.count if not asked.all else free
+        names = ", ".join(alone.match_attributes[n][1] for n in alone.attributes_of(request, asked))
+        if asked.selector in self.uncertain:
+            return _UNCERTAIN
+        if not free + taken:
+            return "no device matches"
+        if asked.all and taken:
+            return f"asks for all devices that match, taken: {taken} of {free + taken}"
+        if least > MOST_PER_CLAIM:
+            return f"asks for {pluralize(least, 'device')}, a claim can have {MOST_PER_CLAIM}"
+        if free < least:
+            return f"asks for {pluralize(least, 'device')}, free and matching: {free}"
+        return f"asks for {pluralize(least, 'device')} with one value of {names}, and fewer are free"
+
+
 def allocate(
     devices: Sequence[Devices], claims: Sequence[DeviceClaim], most_steps: int | None = None
 ) -> Allocation | None:
-    """Return the first allocation found, trying devices in their order; None where there is none, or none was found in
-    so many steps."""
-    return _Search(devices, claims, MOST_STEPS if most_steps is None else most_steps).first()
-
-
-def steps_to_allocate(devices: Sequence[Devices], claims: Sequence[DeviceClaim], most: int) -> int:
-    """Return how many steps the search takes; where it takes more than `most`, more than that."""
-    search = _Search(devices, claims, min(most, MOST_STEPS))
-    search.first()
-    return search.steps
+    """Return the first allocation found (`AllocatableDevices`)."""
+    return AllocatableDevices(devices).allocate(claims, most_steps)
 
 
 def after_pods(devices: tuple[Devices, ...], claims: Iterable[tuple[DeviceClaim, ...]]) -> tuple[Devices, ...]:
@@ -65,49 +130,7 @@ def after_pods(devices: tuple[Devices, ...], claims: Iterable[tuple[DeviceClaim,
 
 def why_not_allocated(devices: Sequence[Devices], claims: Sequence[DeviceClaim]) -> str | None:
     """None where the devices serve the claims, otherwise the first reason why not, for people."""
-    if not claims or allocate(devices, claims) is not None:
-        return None
-    if not devices:
-        return "no devices for its resource claims"
-    for claim in claims:
-        for request in claim.requests:
-            reasons = [_alone(devices, claims, claim, request, each) for each in request.alternatives]
-            if all(reasons):
-                return f"request {request.name} of its resource claims: {reasons[0]}"
-    return "its resource claims find their devices one by one, but not together"
-
-
-def _alone(
-    devices: Sequence[Devices],
-    claims: Sequence[DeviceClaim],
-    claim: DeviceClaim,
-    request: DeviceRequest,
-    asked: DeviceAlternative,
-) -> str | None:
-    """Return why an alternative cannot be had though nothing else is asked for. All claims together are not served."""
-    alone = replace(claim, requests=(DeviceRequest(request.name, (asked,)),))
-    served = [alone] != [*claims] and allocate(devices, [alone]) is not None
-    return None if served else _why_not_alone(devices, alone, request, asked)
-
-
-def _why_not_alone(
-    devices: Sequence[Devices], alone: DeviceClaim, request: DeviceRequest, asked: DeviceAlternative
-) -> str:
-    matching = [each for each in devices if asked.selector in each.selectors]
-    free, taken = sum(each.count for each in matching), sum(each.taken for each in matching)
-    least = asked.count if not asked.all else free
-    names = ", ".join(alone.match_attributes[n][1] for n in alone.attributes_of(request, asked))
-    if any(each.uncertain for each in matching):
-        return _UNCERTAIN
-    if not free + taken:
-        return "no device matches"
-    if asked.all and taken:
-        return f"asks for all devices that match, taken: {taken} of {free + taken}"
-    if least > MOST_PER_CLAIM:
-        return f"asks for {pluralize(least, 'device')}, a claim can have {MOST_PER_CLAIM}"
-    if free < least:
-        return f"asks for {pluralize(least, 'device')}, free and matching: {free}"
-    return f"asks for {pluralize(least, 'device')} with one value of {names}, and fewer are free"
+    return AllocatableDevices(devices).why_not(claims) if claims else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,29 +152,72 @@ def _parts(devices: Devices) -> tuple[Devices, ...]:
     return replace(devices, taken=0), replace(devices, count=0)
 
 
+class DeviceEntries:
+    """What a search chooses from."""
+
+    def __init__(self, parts: Sequence[tuple[Devices, ...]]) -> None:
+        self.parts = [len(each) for each in parts]
+        """Of each entry of the node's devices."""
+        self.devices = [part for each in parts for part in each]
+        self.values = [dict(each.attributes) for each in self.devices]
+        self._matching: dict[str, Sequence[int]] = {}
+        self._there: dict[str, tuple[int, int]] = {}
+
+    def matching(self, selector: str) -> Sequence[int]:
+        if selector not in self._matching:
+            found = [number for number, each in enumerate(self.devices) if selector in each.selectors]
+            self._matching[selector] = found
+        return self._matching[selector]
+
+    def there(self, selector: str) -> tuple[int, int]:
+        """Return how many devices match, those that are free and those that pods have."""
+        if selector not in self._there:
+            mine = [self.devices[number] for number in self.matching(selector)]
+            self._there[selector] = sum(each.count for each in mine), sum(each.taken for each in mine)
+        return self._there[selector]
+
+
+class _OfferedDevices:
+    """Entries that devices may be chosen from for one alternative of a request, and how many of each."""
+
+    def __init__(self, offered: Sequence[tuple[int, int]], values: Sequence[tuple[str, ...]] = ()) -> None:
+        """With `values`, of each entry, all that is chosen has those of the first one."""
+        self.offered, self.values = offered, values
+        self.left = [*accumulate((spare for _, spare in reversed(offered)), initial=0)][::-1]
+        """By position: all that this one and those after it offer."""
+        alike: dict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+        positions: list[int] = []
+        for each, mine in zip(offered, values, strict=False):
+            alike[mine].append(each)
+            positions.append(len(alike[mine]))
+        blocks = {mine: _OfferedDevices(block) for mine, block in alike.items()}
+        self._beyond = [(blocks[mine], position) for mine, position in zip(values, positions, strict=True)]
+
+    def beyond(self, position: int) -> tuple[_OfferedDevices, int]:
+        """Return what may be chosen once devices of one of the entries are, and the first position there."""
+        return self._beyond[position] if self._beyond else (self, position + 1)
+
+
 class _Search:
-    def __init__(self, devices: Sequence[Devices], claims: Sequence[DeviceClaim], most: int = MOST_STEPS) -> None:
+    def __init__(self, there: AllocatableDevices, claims: Sequence[DeviceClaim], most: int = MOST_STEPS) -> None:
         self._claims, self._most = claims, most
         self._asked = [
             _AskedDevices(number, request) for number, claim in enumerate(claims) for request in claim.requests
         ]
-        self._uncertain = frozenset[str]().union(*(each.selectors for each in devices if each.uncertain))
-        self._in_every_order = any(
+        self._uncertain = there.uncertain
+        self._in_every_order = bool(self._uncertain) and any(
             way.selector in self._uncertain for each in self._asked for way in each.request.alternatives
         )
         """Whether every choice is looked at, for one may lead to what is not known, and its order is not known."""
-        parts = [_parts(each) if self._in_every_order else (each,) for each in devices]
-        self._parts = [len(each) for each in parts]
-        """Of each entry of the node's devices."""
-        self._devices = [part for each in parts for part in each]
-        self._values = [dict(each.attributes) for each in self._devices]
+        self._entries = there.parted if self._in_every_order else there.whole
+        self._devices = self._entries.devices
         self._own = [0] * len(self._devices)
         """Taken by the pod itself."""
         self._shared = [0] * len(self._devices)
         """Which the pod has admin access to."""
         self._per_claim = [0] * len(claims)
-        self._bound: dict[tuple[int, int], list[str]] = {}
-        """(claim, constraint) -> the values of the devices chosen."""
+        self._bound: dict[tuple[int, int], str] = {}
+        """(claim, constraint) -> the value of the devices chosen."""
         self._found: list[tuple[DeviceAlternative, tuple[int, ...]]] = []
         self._first: list[tuple[DeviceAlternative, tuple[int, ...]]] = []
         self._ways = 0
@@ -180,7 +246,7 @@ class _Search:
 
     def _of_entries(self, taken: Sequence[int]) -> tuple[int, ...]:
         each = iter(taken)
-        return tuple(sum(islice(each, parts)) for parts in self._parts)
+        return tuple(sum(islice(each, parts)) for parts in self._entries.parts)
 
     def _asks_for_uncertain(self) -> bool:
         """Return whether something asks for all of what is not known: the scheduler looks there first."""
@@ -189,8 +255,7 @@ class _Search:
 
     def _is_there(self, asked: DeviceAlternative) -> bool:
         """Return whether there are so many devices, if nothing else is asked for."""
-        matching = [each for each in self._devices if asked.selector in each.selectors]
-        taken, free = sum(each.taken for each in matching), sum(each.count for each in matching)
+        free, taken = self._entries.there(asked.selector)
         there = free + taken if asked.admin_access else free
         return bool(there == free + taken and there) if asked.all else 0 < asked.count <= there
 
@@ -202,15 +267,16 @@ class _Search:
             return not self._in_every_order
         asked, before = self._asked[position], self._ways
         for alternative in asked.request.alternatives:
-            matching = [n for n, each in enumerate(self._devices) if alternative.selector in each.selectors]
+            matching = self._entries.matching(alternative.selector)
             count = alternative.count
             if alternative.all:
                 if not alternative.admin_access and any(self._devices[n].taken or self._own[n] for n in matching):
                     continue
-                count = sum(self._devices[n].count + self._devices[n].taken for n in matching)
+                count = sum(self._entries.there(alternative.selector))
             if count and self._per_claim[asked.claim] + count <= MOST_PER_CLAIM:
                 self._per_claim[asked.claim] += count
-                if self._devices_of(position, alternative, matching, count, [0] * len(self._devices)):
+                offered = self._offered(asked, alternative, matching)
+                if self._devices_of(position, alternative, offered, (0, count), [0] * len(self._devices)):
                     return True
                 self._per_claim[asked.claim] -= count
             if self._ways > before:
@@ -219,68 +285,82 @@ class _Search:
                 raise _UncertainError
         return False
 
+    def _offered(
+        self, asked: _AskedDevices, alternative: DeviceAlternative, matching: Sequence[int]
+    ) -> _OfferedDevices:
+        """Return what can still be chosen; the same device is never chosen twice for a pod."""
+        constraints = self._constraints(asked, alternative)
+        found = [(entry, spare) for entry in matching if (spare := self._spare(entry, alternative)) > 0]
+        if not constraints:
+            return _OfferedDevices(found)
+        fitting = [(each, values) for each in found if (values := self._values_of(each[0], constraints))]
+        return _OfferedDevices([each for each, _ in fitting], [values for _, values in fitting])
+
     def _devices_of(
-        self, position: int, asked: DeviceAlternative, matching: Sequence[int], count: int, taken: list[int]
+        self,
+        position: int,
+        asked: DeviceAlternative,
+        offered: _OfferedDevices,
+        more: tuple[int, int],
+        taken: list[int],
     ) -> bool:
-        """Choose `count` more devices, from the first entry of `matching` or later ones, and go on."""
+        """Choose `more` devices, from a position of those that are offered on so many, and go on."""
         self.steps += 1
         if self.steps > self._most:
             return False
+        first, count = more
         if not count:
             self._found.append((asked, tuple([0] * len(taken) if asked.admin_access else taken)))
             if self._request(position + 1):
                 return True
             self._found.pop()
             return False
-        bound = [self._bindings(position, asked, entry) for entry in matching]
-        spare = [0 if b is None else self._spare(entry, asked) for entry, b in zip(matching, bound, strict=True)]
-        there = sum(spare)
-        for place, (entry, with_it) in enumerate(zip(matching, bound, strict=True)):
-            if there < count:  # with all that are left, too: most searches that fail do so here, at once
+        mine = self._shared if asked.admin_access else self._own
+        for place in range(first, len(offered.offered)):
+            if offered.left[place] < count:  # with all that are left, too: most searches that fail do so here, at once
                 break
-            there -= spare[place]
-            for number in range(min(count, spare[place]), max(0, count - there - 1), -1):
-                self._use(entry, asked, number, with_it or ())
+            entry, spare = offered.offered[place]
+            others, then = offered.beyond(place)
+            bound = self._bind(position, asked, offered.values[place]) if offered.values else ()
+            for number in range(min(count, spare), max(0, count - offered.left[place + 1] - 1), -1):
+                mine[entry] += number
                 taken[entry] += number
-                if self._devices_of(position, asked, matching[place + 1 :], count - number, taken):
+                if self._devices_of(position, asked, others, (then, count - number), taken):
                     return True
                 taken[entry] -= number
-                self._use(entry, asked, -number, with_it or ())
+                mine[entry] -= number
+            for each in bound:
+                del self._bound[each]
         return False
 
     def _spare(self, entry: int, asked: DeviceAlternative) -> int:
-        """Return how many devices of an entry can still be chosen; the same one is never chosen twice for a pod."""
+        """Return how many devices of an entry can still be chosen."""
         each = self._devices[entry]
         free = each.count - self._own[entry]
         everything = each.count + each.taken - self._own[entry] - self._shared[entry]
         return everything if asked.admin_access else min(free, everything)
 
-    def _constraints(self, position: int, asked: DeviceAlternative) -> tuple[int, ...]:
-        claim = self._claims[self._asked[position].claim]
-        return claim.attributes_of(self._asked[position].request, asked) if claim.match_attributes else ()
+    def _constraints(
+        self, asked: _AskedDevices, alternative: DeviceAlternative
+    ) -> Sequence[tuple[tuple[int, int], str]]:
+        """Return the constraints that devices of the alternative must keep, and of which attribute."""
+        claim = self._claims[asked.claim]
+        numbers = claim.attributes_of(asked.request, alternative) if claim.match_attributes else ()
+        return [((asked.claim, number), claim.match_attributes[number][1]) for number in numbers]
 
-    def _bindings(
-        self, position: int, asked: DeviceAlternative, entry: int
-    ) -> Sequence[tuple[tuple[int, int], str]] | None:
-        """Return the constraints that a device of the entry binds, with its value; None where it breaks one."""
-        claim = self._asked[position].claim
-        found = []
-        for constraint in self._constraints(position, asked):
-            value = self._values[entry].get(self._claims[claim].match_attributes[constraint][1])
-            bound = self._bound.get((claim, constraint), [])
-            if value is None or (bound and bound[-1] != value):
-                return None
-            found.append(((claim, constraint), value))
-        return found
+    def _values_of(self, entry: int, constraints: Sequence[tuple[tuple[int, int], str]]) -> tuple[str, ...]:
+        """Return the values that devices of an entry have for each constraint; none where they break one."""
+        mine, found = self._entries.values[entry], list[str]()
+        for constraint, attribute in constraints:
+            value = mine.get(attribute)
+            if value is None or self._bound.get(constraint, value) != value:
+                return ()
+            found.append(value)
+        return tuple(found)
 
-    def _use(
-        self, entry: int, asked: DeviceAlternative, number: int, bound: Iterable[tuple[tuple[int, int], str]]
-    ) -> None:
-        """Choose so many devices of an entry; below 0, undo that."""
-        (self._shared if asked.admin_access else self._own)[entry] += number
-        for constraint, value in bound:
-            values = self._bound.setdefault(constraint, [])
-            if number > 0:
-                values.append(value)
-            else:
-                values.pop()
+    def _bind(self, position: int, asked: DeviceAlternative, values: Sequence[str]) -> Sequence[tuple[int, int]]:
+        """Have all further devices keep these values; return the constraints that had none before."""
+        bound = zip(self._constraints(self._asked[position], asked), values, strict=True)
+        new = {constraint: value for (constraint, _), value in bound if constraint not in self._bound}
+        self._bound |= new
+        return tuple(new)

@@ -74,8 +74,10 @@ class DeviceClaim:
     def ends_search(self, devices: Iterable[Devices]) -> bool:
         """Return whether the scheduler may give the claim up on a node for a request for all: it does where one of
         these devices breaks a constraint, and goes on to no other choice."""
-        there = [(each.selectors, dict(each.attributes)) for each in devices if each.count + each.taken]
         ways = [(request, way) for request in self.requests for way in request.alternatives]
+        if not self.match_attributes or not any(way.all for _, way in ways):
+            return False
+        there = [(each.selectors, dict(each.attributes)) for each in devices if each.count + each.taken]
         for number, (_, attribute) in enumerate(self.match_attributes):
             bound = [way for request, way in ways if number in self.attributes_of(request, way)]
             own = {values.get(attribute) for way in bound if way.all for of, values in there if way.selector in of}

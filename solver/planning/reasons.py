@@ -15,8 +15,6 @@ import numpy as np
 
 from solver.model import (
     PODS,
-    DeviceClaim,
-    Devices,
     HostPort,
     Node,
     NodeGroup,
@@ -27,8 +25,9 @@ from solver.model import (
     SharedVolume,
     Unplaced,
 )
-from solver.model.allocation import after_pods, allocate, why_not_allocated
+from solver.model.allocation import AllocatableDevices, after_pods
 from solver.model.capacity import new_node, remaining, room_of, taken
+from solver.model.devices import Claims
 from solver.model.domains import is_of_gang
 from solver.model.eligibility import ports_collide
 from solver.model.quantities import amount_words, format_quantity, pluralize
@@ -87,13 +86,15 @@ class DeviceReasons:
         self._new, self._standing, self._specs = new, standing, specs
         self._placed = {each.node: each.pods for each in placed}
         self._left_to_search = _MOST_SEARCHED
+        self._why_not: dict[Claims, Mapping[str, Sequence[int]]] = {}
 
     @cached_property
-    def _before(self) -> tuple[list[list[int]], list[tuple[Devices, ...]]]:
-        return distinct_devices([node.devices for node in (*self._new, *self._standing)])
+    def _before(self) -> Sequence[tuple[AllocatableDevices, Sequence[int]]]:
+        places, devices = distinct_devices([node.devices for node in (*self._new, *self._standing)])
+        return [*zip(map(AllocatableDevices, devices), places, strict=True)]
 
     @cached_property
-    def _after(self) -> list[tuple[tuple[Devices, ...], list[int]]]:
+    def _after(self) -> Sequence[tuple[AllocatableDevices, Sequence[int]]]:
         """Return what the plan leaves of devices where it puts pods with claims, and on which nodes."""
         claims = {
             number: [self._specs[index].claims for index, count in pods.items() for _ in range(count)]
@@ -103,26 +104,30 @@ class DeviceReasons:
         changed = [number for number, each in claims.items() if any(each)]
         there = (self._standing[number].devices for number in changed)
         places, left = distinct_devices([after_pods(d, claims[n]) for n, d in zip(changed, there, strict=True)])
-        return [(each, [changed[place] for place in here]) for each, here in zip(left, places, strict=True)]
+        nodes = [[changed[place] for place in here] for here in places]
+        return [*zip(map(AllocatableDevices, left), nodes, strict=True)]
 
-    def why_not(self, claims: tuple[DeviceClaim, ...]) -> Mapping[str, Sequence[int]]:
+    def why_not(self, claims: Claims) -> Mapping[str, Sequence[int]]:
         """Return why nodes, empty but for what runs there, do not serve the claims, and the positions of these, new
         ones first."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for here, devices in zip(*self._before, strict=True) if claims else ():
-            reason = why_not_allocated(devices, claims) or (None if is_planned(devices, claims) else _ENTANGLED)
-            if reason is not None:
-                found[reason] += here
-        return found
+        if claims not in self._why_not:
+            found: dict[str, list[int]] = defaultdict(list)
+            for there, here in self._before if claims else ():
+                reason = there.why_not(claims) or (None if is_planned(there, claims) else _ENTANGLED)
+                if reason is not None:
+                    found[reason] += here
+            self._why_not[claims] = found
+        return self._why_not[claims]
 
-    def taken(self, claims: tuple[DeviceClaim, ...]) -> Bools:
-        """Return per node that stands whether the plan's pods leave it too few devices for one more pod. They do where
+    def taken(self, claims: Claims, nodes: Bools) -> Bools:
+        """Return which of these nodes that stand the plan's pods leave too few devices for one more pod. They do where
         looking for them is too much."""
         found = np.zeros(len(self._standing), dtype=bool)
-        for devices, here in self._after:
-            self._left_to_search -= 1
-            found[here] = self._left_to_search < 0 or allocate(devices, claims) is None
-        return found
+        for there, here in self._after if claims else ():
+            if nodes[here].any():
+                self._left_to_search -= 1
+                found[here] = self._left_to_search < 0 or there.allocate(claims) is None
+        return found & nodes
 
 
 _MOST_REASONS = 10
@@ -168,8 +173,9 @@ def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]
         asked = _joined(between_pods(PodSpec(pod_affinity=spec.pod_affinity)))
         yield f"it has {asked}, and no matching pod runs or is planned"
     rules = [f"it has {found}"] if (found := _joined(between_pods(places.relevant(spec)))) else []
-    exhausted, misfits = places.exhausted(spec, kinds), places.misfits(spec, kinds)
-    if places.have_room(spec, kinds):
+    taken = places.taken(spec, kinds)
+    exhausted, misfits = places.exhausted(kinds, taken), places.misfits(spec, kinds)
+    if places.have_room(kinds, taken):
         beside = [BESIDE_OTHERS] if spec.claims and kinds.any() else []
         yield from (*rules, *beside, *exhausted, *misfits)
     else:
@@ -379,30 +385,30 @@ class _Places:
             spec, host_ports=ports, pod_affinity=() if self.colocation.without_helpers(spec) else spec.pod_affinity
         )
 
-    def have_room(self, spec: PodSpec, kinds: Bools) -> bool:
-        """Return whether one more pod would find the resources it requests, were there no constraints between pods."""
-        nodes = _of_kinds(kinds, self._node_kinds)
+    def have_room(self, kinds: Bools, taken: Bools) -> bool:
+        """Return whether one more pod of a class would find the resources it requests, were there no constraints
+        between pods; `taken` are the nodes where it would not."""
         groups = _of_kinds(kinds, self._group_kinds) & self._open_groups
-        return bool(groups.any()) or (bool(nodes.any()) and bool((nodes & ~self._taken(spec)).any()))
+        return bool(groups.any()) or bool((_of_kinds(kinds, self._node_kinds) & ~taken).any())
 
-    def _taken(self, spec: PodSpec) -> Bools:
-        """Return per node whether the plan leaves too little room for one more pod."""
+    def taken(self, spec: PodSpec, kinds: Bools) -> Bools:
+        """Return the nodes of these kinds on which the plan leaves too little room for one more pod."""
+        nodes = _of_kinds(kinds, self._node_kinds)
         short = np.zeros(len(self._nodes), dtype=bool)
-        for name, asked in (*spec.requests, (PODS, 1)):
+        for name, asked in (*spec.requests, (PODS, 1)) if nodes.any() else ():
             less = _attached(spec, name, self._volumes_then)
             short |= self._columns.free(name)[len(self._groups) :] - self._used.get(name, 0) < asked - less
-        return short | self._devices.taken(spec.claims) if spec.claims else short
+        return (nodes & short) | self._devices.taken(spec.claims, nodes & ~short)
 
-    def exhausted(self, spec: PodSpec, kinds: Bools) -> Iterator[str]:
-        """Yield why there are no more nodes of the kinds that a class fits."""
+    def exhausted(self, kinds: Bools, taken: Bools) -> Iterator[str]:
+        """Yield why there are no more nodes of the kinds that a class fits; `taken` are those without room for it."""
         key = kinds.tobytes()
         if key not in self._exhausted:
             self._exhausted[key] = tuple(self._exhaustion(kinds))
         yield from self._exhausted[key]
-        nodes = _of_kinds(kinds, self._node_kinds)
-        taken = int((nodes & self._taken(spec)).sum()) if nodes.any() else 0
-        if taken:
-            yield f"the free room of {pluralize(taken, 'existing node')} that it fits is taken by other pods"
+        if taken.any():
+            nodes = pluralize(int(taken.sum()), "existing node")
+            yield f"the free room of {nodes} that it fits is taken by other pods"
 
     def _exhaustion(self, kinds: Bools) -> Iterator[str]:
         full: list[NodeGroup] = []

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import and_, or_
 
-from solver.model import Devices, PodSpec, Problem
-from solver.model.allocation import steps_to_allocate
+from solver.model import PodSpec, Problem
+from solver.model.allocation import AllocatableDevices
 from solver.model.devices import Claims
 from solver.reduction.device_rows import distinct_devices
 from solver.reduction.devices import nameless
@@ -76,11 +76,12 @@ class _ClaimWork:
 
     def __init__(self, problem: Problem, specs: int) -> None:
         groups, nodes = problem.node_groups, problem.nodes
-        _, self._devices = distinct_devices([*(each.devices for each in groups), *(each.devices for each in nodes)])
-        self._most = max(map(len, self._devices), default=0)
+        _, distinct = distinct_devices([*(each.devices for each in groups), *(each.devices for each in nodes)])
+        self._devices = [AllocatableDevices(each) for each in distinct]
+        self._most = max(map(len, distinct), default=0)
         self._of_selector: dict[str, int] = defaultdict(int)
         """Selector -> the sets of devices, as bits, of which it matches any."""
-        for number, devices in enumerate(self._devices):
+        for number, devices in enumerate(distinct):
             for selector in frozenset[str]().union(*(each.selectors for each in devices)):
                 self._of_selector[selector] |= 1 << number
         self._counted = 1 + (len(groups) + len(nodes) + specs) // _COUNTED_AT_ONCE
@@ -100,8 +101,8 @@ class _ClaimWork:
         steps += where.bit_count() * (_PER_PAIR + asked.size * entries + compared)
         if steps > most:
             return 0, False
-        for devices in self._sets(where) if asked.alternatives > 1 or asked.constraints else ():
-            steps += entries * steps_to_allocate(devices, asked.claims, (most - steps) // entries)
+        for there in self._sets(where) if asked.alternatives > 1 or asked.constraints else ():
+            steps += entries * there.steps_to_allocate(asked.claims, (most - steps) // entries)
             if steps > most:
                 return most, False
         self._taken.add(asked.claims)
@@ -116,7 +117,7 @@ class _ClaimWork:
         ways = (reduce(or_, (self._of_selector.get(way.selector, 0) for way in each.alternatives)) for each in requests)
         return reduce(and_, ways, every)
 
-    def _sets(self, bits: int) -> Iterator[tuple[Devices, ...]]:
+    def _sets(self, bits: int) -> Iterator[AllocatableDevices]:
         while bits:
             yield self._devices[(bits & -bits).bit_length() - 1]
             bits &= bits - 1

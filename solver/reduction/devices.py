@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.model import DeviceAlternative, DeviceClaim, DeviceRequest, Devices
-from solver.model.allocation import allocate
+from solver.model.allocation import AllocatableDevices
 from solver.model.devices import Claims
 
 _MOST_OVERLAPPING = 4
@@ -65,9 +66,9 @@ class _Part:
         return frozenset(entry for entries, _ in self.demands for entry in entries)
 
 
-def is_planned(devices: tuple[Devices, ...], claims: Claims) -> bool:
+def is_planned(there: AllocatableDevices, claims: Claims) -> bool:
     """Return whether a pod with the claims may be planned onto an otherwise empty node with these devices."""
-    return _parts(devices, claims) is not None
+    return _parts(there, claims) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,12 @@ class _Ask:
 
 def bounds_on(devices: tuple[Devices, ...], claims: Sequence[Claims]) -> tuple[frozenset[int], list[DeviceBound]]:
     """Return which of the claims a node with these devices serves, and the bounds on pods that have them there."""
-    there = frozenset[str]().union(*(each.selectors for each in devices))
+    there, selectors = AllocatableDevices(devices), frozenset[str]().union(*(each.selectors for each in devices))
     parts: dict[int, tuple[_Part, ...]] = {}
     for number, each in enumerate(claims):
         requests = (request for claim in each for request in claim.requests)
-        match = all(any(way.selector in there for way in request.alternatives) for request in requests)
-        mine = _parts(devices, each) if match else None
+        match = all(any(way.selector in selectors for way in request.alternatives) for request in requests)
+        mine = _parts(there, each) if match else None
         if mine is not None:
             parts[number] = mine
     size = [each.count for each in devices]
@@ -225,23 +226,24 @@ class _Request:
     count: int
 
 
-def _parts(devices: tuple[Devices, ...], claims: Claims) -> tuple[_Part, ...] | None:
+def _parts(there: AllocatableDevices, claims: Claims) -> tuple[_Part, ...] | None:
     """Return what a pod with the claims asks of an otherwise empty node; None where it is not served there, or what it
     asks for is more than sums describe."""
-    found = allocate(devices, claims)
+    found = there.allocate(claims)
     if found is None:
         return None
+    devices = there.devices
     requests = [
-        _request(devices, claims[number], number, request, alternative)
+        _request(there, claims[number], number, request, alternative)
         for number, alternatives in enumerate(found.chosen)
         for request, alternative in zip(claims[number].requests, alternatives, strict=True)
     ]
     if _depends_on_earlier(devices, claims, requests) or not _shares(devices, requests):
         return None
-    if _may_meet_the_unknown(devices, requests):
+    if there.uncertain and _may_meet_the_unknown(there.uncertain, requests):
         return None
     requests = [each for each in requests if not each.chosen.admin_access]
-    bound = _blocks(devices, claims, requests)
+    bound = _blocks(there, claims, requests)
     if bound is None:
         return None
     parts = [*bound[0], *_overlapping(bound[1])]
@@ -253,16 +255,15 @@ def _parts(devices: tuple[Devices, ...], claims: Claims) -> tuple[_Part, ...] | 
 
 
 def _request(
-    devices: Sequence[Devices], claim: DeviceClaim, number: int, request: DeviceRequest, chosen: DeviceAlternative
+    available: AllocatableDevices, claim: DeviceClaim, number: int, request: DeviceRequest, chosen: DeviceAlternative
 ) -> _Request:
     constraints = claim.attributes_of(request, chosen)
     needed = {claim.match_attributes[n][1] for n in constraints}
+    devices, values = available.devices, available.whole.values
     entries = frozenset(
         entry
-        for entry, each in enumerate(devices)
-        if chosen.selector in each.selectors
-        and (each.count or (chosen.admin_access and each.taken))
-        and needed <= dict(each.attributes).keys()
+        for entry in available.whole.matching(chosen.selector)
+        if (devices[entry].count or (chosen.admin_access and devices[entry].taken)) and needed <= values[entry].keys()
     )
     there = sum(devices[n].count + (devices[n].taken if chosen.admin_access else 0) for n in entries)
     return _Request(number, request, chosen, constraints, entries, there if chosen.all else chosen.count)
@@ -295,14 +296,13 @@ def _shares(devices: Sequence[Devices], requests: Sequence[_Request]) -> bool:
     return True
 
 
-def _may_meet_the_unknown(devices: Sequence[Devices], requests: Sequence[_Request]) -> bool:
+def _may_meet_the_unknown(unknown: AbstractSet[str], requests: Sequence[_Request]) -> bool:
     """Return whether another request of the pod may leave one none of the devices that are known: from those that are
     not the scheduler does not come back."""
-    unknown = frozenset[str]().union(*(each.selectors for each in devices if each.uncertain))
     return any(
         not one.entries.isdisjoint(other.entries)
         or (one.claim == other.claim and not set(one.constraints).isdisjoint(other.constraints))
-        for one in (requests if unknown else ())
+        for one in requests
         if any(way.selector in unknown for way in one.request.alternatives)
         for other in requests
         if other is not one
@@ -310,11 +310,11 @@ def _may_meet_the_unknown(devices: Sequence[Devices], requests: Sequence[_Reques
 
 
 def _blocks(
-    devices: Sequence[Devices], claims: Claims, requests: Sequence[_Request]
+    there: AllocatableDevices, claims: Claims, requests: Sequence[_Request]
 ) -> tuple[list[_Part], list[_Demand]] | None:
     """Return the parts that must be met from one block each, and the demands of all other requests; None where what
     must be in one block is more than one label of devices tells."""
-    values = [dict(each.attributes) for each in devices]
+    values = there.whole.values
     groups: dict[tuple[int, frozenset[int]], list[str]] = defaultdict(list)
     for number, claim in enumerate(claims):
         for constraint, (_, attribute) in enumerate(claim.match_attributes):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from solver import Budget, DeviceAlternative, DeviceClaim, DeviceRequest, Devices, Plan, PodSet, Problem, solve
-from solver.model.allocation import MOST_STEPS, steps_to_allocate
+from solver.model.allocation import MOST_STEPS, AllocatableDevices, allocate
 from solver.reduction import device_rows, work
 from solver.reduction.reduce import reduce
 from solver.verify import devices as checked
@@ -78,9 +78,22 @@ def test_a_search_that_finds_nothing_ends_at_once() -> None:
     ]
     for constraints in ((), BLOCK):
         claim = DeviceClaim((_asking(20), _asking(20, "other", "none")), constraints)
-        assert steps_to_allocate(devices, (claim,), MOST_STEPS) == 0
+        assert AllocatableDevices(devices).steps_to_allocate((claim,), MOST_STEPS) == 0
         claim = DeviceClaim((_asking(31),), constraints)
-        assert steps_to_allocate(devices[:30], (claim,), MOST_STEPS) <= 2
+        assert AllocatableDevices(devices[:30]).steps_to_allocate((claim,), MOST_STEPS) <= 2
+
+
+@pytest.mark.parametrize("constraints", [(), BLOCK], ids=["any devices", "of one block"])
+def test_twice_the_devices_take_little_more_than_twice_the_steps(
+    constraints: tuple[tuple[frozenset[str], str], ...],
+) -> None:
+    """Of which no two are alike, and of which a pod asks for all but one."""
+    devices = [Devices(1, frozenset({"any"}), (("number", f"{number}"), ("numa", "0"))) for number in range(32)]
+    once, twice = (
+        steps(partial(allocate, devices[:count], (DeviceClaim((_asking(count - 1),), constraints),)))
+        for count in (16, 32)
+    )
+    assert twice <= 2.3 * once
 
 
 def _asking(count: int, name: str = "r", selector: str = "any") -> DeviceRequest:
