@@ -359,10 +359,10 @@ class GangDomains:
         alone; empty where one has room for all."""
         sets = self.problem.pod_sets
         fits: defaultdict[Domains, Counter[int]] = defaultdict(Counter)
-        for supply in self.supplies:
+        for index, supply in enumerate(self.supplies):
             values = self.values_of(unit, supply.site)
             for number in supply.takes.intersection(unit.pod_sets) if values is not None else ():
-                fits[values or ()][number] += _pods_per_node(sets[number].spec, supply) * supply.most
+                fits[values or ()][number] += self.most_per_node(number, index) * supply.most
         whole = sum(sets[number].count for number in unit.pod_sets)
         lacks = {
             " and ".join(f"{key} {name_of(value)}" for key, value in values): whole

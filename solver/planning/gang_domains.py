@@ -39,9 +39,10 @@ from solver.planning.domain_supply import Domains, GangDomains
 from solver.planning.first_domains import FirstDomains
 from solver.planning.packed_domains import packed_as_chosen
 from solver.planning.progress import SILENT, SearchProgress
+from solver.planning.reasons import with_reasons
 from solver.planning.settling import settled
 from solver.planning.spares import with_spares
-from solver.planning.write_plan import as_asked, certified, with_specs
+from solver.planning.write_plan import as_asked, certified
 from solver.reduction.objective import breaks_ties
 from solver.reduction.work import one_for_each, told_apart
 from solver.verify.check import faults_of
@@ -56,7 +57,7 @@ _MOST_CHOICES = 3
 """Plans with chosen domains: what the smaller problem took to fit and a plan does not is forbidden in the next."""
 _TOLERANCE = 1e-9
 _NO_DOMAIN = "no topology domain was found for its gang"
-"""Of the smaller problem alone: the plan has its own reasons."""
+"""Of the smaller problem alone: plans that are handed out have their own reasons."""
 
 
 Search = Callable[[Problem, RunningBudget, SearchProgress], Plan]
@@ -118,10 +119,9 @@ def _searched_instead(
     search: Search,
     progress: SearchProgress,
 ) -> Plan:
-    """Return the plan that is found for the problem with these specs instead of those, as one with those; reasons are
-    those of what was planned."""
+    """Return the plan that is found for the problem with these specs instead of those, as one with those."""
     planned, before = one_for_each(problem, instead)
-    return with_specs(search(planned, budget, progress), before)
+    return as_asked(search(planned, budget, progress), before)
 
 
 def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, progress: SearchProgress) -> Plan:
@@ -142,7 +142,6 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     if best is None or (not budget.exhausted and (_serves_less(best) or (may_cost_less and _costs_more(best)))):
         wished = {each: replace(each, preferred_domains=()) for each in of.asking if each.preferred_domains}
         found = _searched_instead(whole, wished, _rest(budget), search, progress)
-        found = as_asked(whole, found, {}) if wished else found
         proven.append(found)
         best = _better(of, best, found, proven) or _with_stage(of, found, proven)
     if of.pod_sets and not best.unplaced and can_be_modelled(of) and budget.affords(1, _BOUND_SHARE):
@@ -151,7 +150,7 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
         seconds = bounding.total_seconds / max(1, len(goals))
         least = {goal: DomainModel(of).least(goal, bounding, seconds) for goal in goals}
         best = _with_stage(of, best, proven, least)
-    return folded(problem, with_spares(whole, _with_lacks(of, best)))
+    return folded(problem, with_spares(whole, _with_lacks(of, with_reasons(whole, best))))
 
 
 def _with_lacks(of: GangDomains, plan: Plan) -> Plan:
@@ -204,7 +203,7 @@ def _best_choice(of: GangDomains, proven: Sequence[Plan], budget: RunningBudget,
             break
         pinned, before = _pinned(of, choice)
         found = search(pinned, _part(budget, _PLAN_SHARE if number else _FIRST_PLAN_SHARE), SILENT)
-        other = as_asked(of.problem, found, before)
+        other = as_asked(found, before)
         # A gang that its domain has no room for in the end may find it in another one.
         other = settled(of.problem, other) if other.unplaced else other
         best = _better(of, best, other, proven)

@@ -13,7 +13,6 @@ from solver.model.plan import ClassKey, class_key
 from solver.planning.domain_supply import GangDomains
 from solver.planning.first_domains import FirstDomains
 from solver.planning.settling import with_places
-from solver.planning.write_plan import as_asked
 from solver.reduction.reduced import obliged
 
 
@@ -46,7 +45,7 @@ def packed_as_chosen(
     ]
     deltas = {each.node_group: each.delta for each in gangs.increments}
     lacks = any(obliged(group) > deltas.get(group.id, 0) for group in problem.node_groups)
-    return as_asked(problem, _with_others(problem, gangs, others, rest) if others or lacks else gangs, {})
+    return _with_others(problem, gangs, others, rest) if others or lacks else gangs
 
 
 def _by_class(sets: Sequence[PodSet], pods: Mapping[int, int], numbers: Mapping[ClassKey, int]) -> Mapping[int, int]:

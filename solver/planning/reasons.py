@@ -18,8 +18,8 @@ from solver.model import (
     HostPort,
     Node,
     NodeGroup,
-    NodeGroupIncrease,
     PlacedOnNode,
+    Plan,
     PodSpec,
     Problem,
     SharedVolume,
@@ -30,10 +30,12 @@ from solver.model.capacity import new_node, remaining, room_of, taken
 from solver.model.devices import Claims
 from solver.model.domains import is_of_gang
 from solver.model.eligibility import ports_collide
+from solver.model.plan import class_key
 from solver.model.quantities import amount_words, format_quantity, pluralize
 from solver.reduction.device_rows import distinct_devices
 from solver.reduction.devices import is_planned
 from solver.reduction.node_columns import NodeColumns
+from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
 from solver.reduction.selecting import PodsByLabel
 from solver.reduction.terms import RunningPodIndex, Sort, Term, helpers, is_host, terms_of
@@ -138,22 +140,24 @@ NO_PLACE_FOUND = "the pods that are served leave no place for it"
 OUT_OF_TIME = "planning ran out of time before it found a place"
 
 
-def unplaced(
-    reduced: Reduced,
-    missing: dict[Demand, int],
-    increments: Sequence[NodeGroupIncrease],
-    placed: Sequence[PlacedOnNode],
-) -> tuple[Unplaced, ...]:
-    """Return one entry per demand with pods left out; `increments` and `placed` are the plan's, to name what it filled
-    up."""
-    if not missing:
-        return ()
-    colocation = _CoLocationReasons(reduced, missing)
-    places = _Places(reduced, {increment.node_group: increment.delta for increment in increments}, placed, colocation)
-    return tuple(
-        Unplaced(demand.index, count, tuple(_reasons(reduced, demand, places))[:_MOST_REASONS] or (NO_PLACE_FOUND,))
-        for demand, count in sorted(missing.items(), key=lambda item: item[0].index)
-    )
+def with_reasons(problem: Problem, plan: Plan, reduced: Reduced | None = None) -> Plan:
+    """Return the plan with why pods are left out, beside what is said of them already: that comes first. This takes its
+    time, and is for plans that are handed out. `reduced` is of the problem, if there is one."""
+    if not plan.unplaced:
+        return plan
+    if reduced is None or len(reduced.problem.nodes) < len(problem.nodes):  # reasons speak of all nodes
+        reduced = reduce(problem)
+    demands = {class_key(each): each for each in reduced.demands}
+    of_class = {each.pod_class: demands[class_key(plan.pod_classes[each.pod_class])] for each in plan.unplaced}
+    missing = {of_class[each.pod_class]: each.count for each in plan.unplaced}
+    places = _Places(reduced, plan, _CoLocationReasons(reduced, missing))
+
+    def explained(each: Unplaced) -> Unplaced:
+        found = tuple(_reasons(reduced, of_class[each.pod_class], places))[:_MOST_REASONS]
+        told = tuple(reason for reason in each.reasons if reason not in found)
+        return replace(each, reasons=(*told, *found) or (NO_PLACE_FOUND,))
+
+    return replace(plan, unplaced=tuple(map(explained, plan.unplaced)))
 
 
 def _reasons(reduced: Reduced, demand: Demand, places: _Places) -> Iterator[str]:
@@ -334,11 +338,12 @@ class _Places:
     def __init__(
         self,
         reduced: Reduced,
-        deltas: Mapping[str, int],
-        placed: Sequence[PlacedOnNode],
+        plan: Plan,
         colocation: _CoLocationReasons,
     ) -> None:
-        problem = reduced.problem
+        problem, placed = reduced.problem, plan.existing
+        deltas = {increment.node_group: increment.delta for increment in plan.increments}
+        specs = {each.index: each.spec for each in plan.pod_classes}
         self._reduced = reduced
         self.colocation = colocation
         possible = {group.id: each.reason for each in problem.possible for group in each.node_groups}
@@ -359,8 +364,7 @@ class _Places:
             [g.id not in self._full and not self._reached.get(g.id) for g in self._groups], bool
         )
         self._limits = problem.limits
-        self._used = _used(reduced.demands, problem.nodes, placed)
-        specs = {each.index: each.spec for each in reduced.demands}
+        self._used = _used(specs, problem.nodes, placed)
         none = frozenset[SharedVolume]()
         brought = {each.node: none.union(*(specs[index].shared_volumes for index in each.pods)) for each in placed}
         self._volumes = [*(none for _ in self._groups), *(node.volumes for node in self._nodes)]
@@ -368,7 +372,7 @@ class _Places:
         self._volumes_then = [node.volumes | brought.get(node.name, none) for node in self._nodes]
         """By node that stands, with those that the plan brings there."""
         new = [new_node(group, problem.daemon_sets) for group in self._groups]
-        self._devices = DeviceReasons(new, problem.nodes, {d.index: d.spec for d in reduced.demands}, placed)
+        self._devices = DeviceReasons(new, problem.nodes, specs, placed)
         self._columns = NodeColumns([*new, *self._nodes])
         self._missing = [possible.get(group.id) for group in self._groups]
         self._latest: tuple[PodSpec | None, dict[str, Bools]] = (None, {})
@@ -519,10 +523,9 @@ def _attached(spec: PodSpec, resource: str, there: Sequence[AbstractSet[SharedVo
     return np.array([len(mine & each) for each in there], dtype=np.int64) if mine else 0
 
 
-def _used(demands: Sequence[Demand], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:
+def _used(specs: Mapping[int, PodSpec], nodes: Sequence[Node], placed: Sequence[PlacedOnNode]) -> dict[str, Ints]:
     """Return by resource what planned pods take of each node."""
     position = {node.name: number for number, node in enumerate(nodes)}
-    specs = {demand.index: demand.spec for demand in demands}
     used: dict[str, Ints] = defaultdict(lambda: np.zeros(len(nodes), dtype=np.int64))
     for each in placed:
         number = position[each.node]

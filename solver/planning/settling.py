@@ -338,12 +338,10 @@ class _ChangedPlan:
         return certified(plan, objective)
 
     def _unplaced(self, dropped: Mapping[int, int]) -> Iterator[Unplaced]:
-        known = {each.pod_class: each.reasons for each in self.before.unplaced}
         for index, count in sorted((+self.left).items()):
-            reasons = known.get(index, ())
             others = [self.before.pod_classes[each] for each in sorted(self.kept_out.get(index, ()))]
-            reasons = (*(_why_kept_out(each) for each in others), *reasons)
-            if index in self.left_by_devices and BESIDE_OTHERS not in reasons:
+            reasons = tuple(_why_kept_out(each) for each in others)
+            if index in self.left_by_devices:
                 reasons = (BESIDE_OTHERS, *reasons)
             if index in self.let_in_by_daemons:
                 reasons = (_BESIDE_DAEMONS, *reasons)

@@ -43,14 +43,14 @@ def _values(plan: Plan) -> Mapping[ObjectiveStage, float]:
 
 
 def _planned(problem: Problem, instead: Problem, search: Callable[[Problem, float], Plan], share: float) -> Plan:
-    """Return the plan of `instead` with the problem's pods, and with reasons that speak of these."""
+    """Return the plan of `instead` with the problem's pods."""
     plan = search(instead, share)
     if instead is problem:
         return plan
     asked: dict[PodSpec, PodSpec] = {
         other.spec: pods.spec for pods, other in zip(problem.pod_sets, instead.pod_sets, strict=True)
     }
-    return as_asked(problem, plan, asked)
+    return as_asked(plan, asked)
 
 
 def _fits(problem: Problem, plan: Plan) -> bool:

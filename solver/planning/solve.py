@@ -2,20 +2,19 @@
 
 Refuse an invalid problem (`validate`), leave out preferences and pods whose constraints are too much work
 (`within_share`) and nodes that the others cannot need (`with_enough_nodes`), reduce the rest to classes and kinds
-(`reduce`), search (`search`), write the plan in the terms of the problem (`write_plan`, `reasons`), settle what is left
-of single pods (`settled`), and let the independent checker pass it (`check`).
+(`reduce`), search (`search`), write the plan in the terms of the problem (`write_plan`), settle what is left of single
+pods (`settled`), let the independent checker pass it (`check`), and say why pods are left out (`reasons`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from solver.model import (
     Budget,
     Certificate,
     NodeGroupIncrease,
-    PlacedOnNode,
     Plan,
     PodSet,
     PodSpec,
@@ -30,10 +29,11 @@ from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import TellProgress
 from solver.model.validation import validate
-from solver.planning import reasons, write_plan
+from solver.planning import write_plan
 from solver.planning.gang_domains import in_gang_domains
 from solver.planning.own_way import as_scheduled
 from solver.planning.progress import SILENT, SearchProgress
+from solver.planning.reasons import with_reasons
 from solver.planning.search import SearchResult, are_rules_few, optimise
 from solver.planning.settling import settled
 from solver.planning.shared_volumes import with_shared_volumes
@@ -100,23 +100,46 @@ class _UncheckedSpecsError(Exception):
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
     if gang_terms(problem) or wished_domains(problem):
         plan = in_gang_domains(problem, budget, _searched, progress)
+        _check(problem, plan)
     else:
-        plan = _searched(problem, budget, progress)
+        found = _found(problem, budget, progress)
+        _check(problem, found.plan)
+        plan = with_reasons(problem, found.plan, found.reduced)
+    return as_scheduled(problem, plan)
+
+
+def _check(problem: Problem, plan: Plan) -> None:
     try:
         check(problem, plan)
     except UncheckedPlanError as error:
         raise _UncheckedSpecsError(plan.pod_classes[index].spec for index in error.pod_classes) from error
-    return as_scheduled(problem, plan)
 
 
-def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
+@dataclass(frozen=True, slots=True)
+class _FoundPlan:
+    """A plan without reasons, and what was searched."""
+
+    plan: Plan
+    reduced: Reduced | None
+    """None where that were several problems."""
+    by_rules: bool = False
+    """Whether its bounds look at rules over domains."""
+
+
+def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress) -> Plan:
+    return _found(problem, budget, progress).plan
+
+
+def _found(problem: Problem, budget: RunningBudget, progress: SearchProgress) -> _FoundPlan:
     """Return the best plan found."""
-    shared = with_shared_volumes(problem, lambda each, share: _best(each, budget, share))
-    found = settled(problem, _best(problem, budget, 1.0, progress)) if shared is None else shared
-    return _costing_a_node(problem, found)
+    shared = with_shared_volumes(problem, lambda each, share: _best(each, budget, share).plan)
+    if shared is not None:
+        return _FoundPlan(_costing_a_node(problem, shared), None)
+    found = _best(problem, budget, 1.0, progress)
+    return replace(found, plan=_costing_a_node(problem, settled(problem, found.plan)))
 
 
-def _best(problem: Problem, budget: RunningBudget, share: float, progress: SearchProgress = SILENT) -> Plan:
+def _best(problem: Problem, budget: RunningBudget, share: float, progress: SearchProgress = SILENT) -> _FoundPlan:
     """Return the best plan that is found in this share of the budget. Where spreads count pods that they do not bind, a
     plan in which these come last is the best that any order reaches; if pods may not be placed in that order, there is
     one in which they may come first, with the bounds of the other. Where there is too much to look at, bounds look at
@@ -124,21 +147,22 @@ def _best(problem: Problem, budget: RunningBudget, share: float, progress: Searc
     reduction = Reduction(with_enough_nodes(problem))
     reduced = reduction.reduced()
     first = reduced.counts_unbound and are_rules_few(reduced) and not budget.exhausted
-    loose = _in_the_best_order(problem, reduction, budget, share * _LOOSE_SHARE) if first else None
-    if loose is not None and _has_turns(problem, loose):
+    loose = _in_the_best_order(reduction, budget, share * _LOOSE_SHARE) if first else None
+    if loose is not None and _has_turns(problem, loose.plan):
         return loose
-    plan, by_rules = _best_of(problem, reduced, budget, share, progress)
-    if loose is None and (not reduced.counts_unbound or not by_rules):
-        return plan
+    found = _best_of(reduced, budget, share, progress)
+    if loose is None and (not reduced.counts_unbound or not found.by_rules):
+        return found
     if loose is None and not budget.exhausted:
-        loose = _in_the_best_order(problem, reduction, budget, share)
-    return write_plan.without_bounds(plan) if loose is None else write_plan.bounded_by(plan, loose)
+        loose = _in_the_best_order(reduction, budget, share)
+    plan = found.plan
+    bounded = write_plan.without_bounds(plan) if loose is None else write_plan.bounded_by(plan, loose.plan)
+    return replace(found, plan=bounded)
 
 
-def _in_the_best_order(problem: Problem, reduction: Reduction, budget: RunningBudget, share: float) -> Plan:
+def _in_the_best_order(reduction: Reduction, budget: RunningBudget, share: float) -> _FoundPlan:
     """Return a plan in which pods that spreads count and do not bind come last."""
-    plan, _ = _best_of(problem, reduction.reduced(unbound_last=True), budget, share)
-    return plan
+    return _best_of(reduction.reduced(unbound_last=True), budget, share)
 
 
 def _has_turns(problem: Problem, plan: Plan) -> bool:
@@ -147,15 +171,12 @@ def _has_turns(problem: Problem, plan: Plan) -> bool:
     return may_be_played(problem) and not stuck(problem, CheckedPlaces(problem, plan), priorities)
 
 
-def _best_of(
-    problem: Problem, reduced: Reduced, budget: RunningBudget, share: float, progress: SearchProgress = SILENT
-) -> tuple[Plan, bool]:
-    """Return the best plan, and whether its bounds look at rules over domains."""
+def _best_of(reduced: Reduced, budget: RunningBudget, share: float, progress: SearchProgress = SILENT) -> _FoundPlan:
     tiered = len(reduced.tiers) > 1
     outcome = optimise(reduced, budget, share * _MAIN_SHARE if tiered else share, progress)
     cost = sum(outcome.values[s] for s in outcome.values if s.goal is Goal.COST)
     priority = max(0, cost - _cost_with_equal_weights(outcome, budget, share)) if tiered and cost else 0
-    return _plan(problem, outcome, priority, budget), outcome.by_rules
+    return _FoundPlan(_plan(outcome, priority, budget), outcome.reduced, outcome.by_rules)
 
 
 def _costing_a_node(problem: Problem, plan: Plan) -> Plan:
@@ -205,7 +226,7 @@ def _cost_with_equal_weights(outcome: SearchResult, budget: RunningBudget, share
     return sum(v for s, v in other.values.items() if s.goal is Goal.COST)
 
 
-def _plan(problem: Problem, outcome: SearchResult, priority_micros: int, budget: RunningBudget) -> Plan:
+def _plan(outcome: SearchResult, priority_micros: int, budget: RunningBudget) -> Plan:
     reduced = outcome.reduced
     planned = write_plan.new_nodes(reduced, outcome.batches)
     placed = write_plan.on_existing(reduced, outcome.batches)
@@ -227,27 +248,13 @@ def _plan(problem: Problem, outcome: SearchResult, priority_micros: int, budget:
         increments,
         planned,
         placed,
-        _unplaced(problem, reduced, missing, increments, placed),
+        tuple(Unplaced(demand.index, pods, ()) for demand, pods in missing.items()),
         certificate,
         budget.elapsed_seconds(),
         tuple(_stage_value(stage, value, outcome.bounds[stage]) for stage, value in outcome.values.items()),
         relaxed=write_plan.relaxed(reduced, outcome.batches),
         candidates=outcome.candidates,
     )
-
-
-def _unplaced(
-    problem: Problem,
-    reduced: Reduced,
-    missing: Mapping[Demand, int],
-    increments: Sequence[NodeGroupIncrease],
-    placed: Sequence[PlacedOnNode],
-) -> tuple[Unplaced, ...]:
-    """Return the pods that are left out, with reasons that speak of all nodes of the problem."""
-    if missing and len(reduced.problem.nodes) < len(problem.nodes):
-        whole = reduce(problem)
-        reduced, missing = whole, {whole.demands[each.index]: count for each, count in missing.items()}
-    return reasons.unplaced(reduced, dict(missing), increments, placed)
 
 
 def _tiers(outcome: SearchResult, increments: Sequence[NodeGroupIncrease]) -> Iterator[TierCost]:

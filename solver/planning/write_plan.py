@@ -24,16 +24,13 @@ from solver.model import (
     PlannedNodes,
     PodClass,
     PodSpec,
-    Problem,
     Relaxed,
     Status,
     TierCost,
 )
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import ClassKey, class_key
-from solver.planning import reasons
 from solver.reduction.objective import breaks_ties, dollars
-from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Demand, Ints, Kind, Reduced, minimums
 from solver.reduction.terms import preferences
 
@@ -366,23 +363,15 @@ def unserved_demands(reduced: Reduced, selection: Selection) -> dict[Demand, int
     return {demand: missing[demand.index] for demand in reduced.demands if missing[demand.index]}
 
 
-def as_asked(problem: Problem, plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> Plan:
-    """Return a plan of the problem with other specs, such as for pods with chosen domains, as one of the problem: with
-    the specs `asked` by what was planned instead, and with reasons for these."""
+def as_asked(plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> Plan:
+    """Return a plan with other specs, such as for pods with chosen domains, as one with the specs `asked` by what was
+    planned instead. What was found for those of why pods are left out says nothing of these."""
     plan = with_specs(plan, asked)
-    if not plan.unplaced:
-        return plan
-    whole = reduce(problem)
-    demands = {class_key(each): each for each in whole.demands}
-    of_class = {each.index: demands.get(class_key(each)) for each in plan.pod_classes}
-    missing = {d: u.count for u in plan.unplaced if (d := of_class[u.pod_class]) is not None}
-    renumbered = {d.index: index for index, d in of_class.items() if d is not None}
-    again = reasons.unplaced(whole, missing, plan.increments, plan.existing)
-    return replace(plan, unplaced=tuple(replace(each, pod_class=renumbered[each.pod_class]) for each in again))
+    return replace(plan, unplaced=tuple(replace(each, reasons=()) for each in plan.unplaced))
 
 
 def with_specs(plan: Plan, asked: Mapping[PodSpec, PodSpec]) -> Plan:
-    """Return the plan with the specs `asked` by what was planned instead; reasons are those of what was planned."""
+    """Return the plan with the specs `asked` by what was planned instead."""
     classes = tuple(replace(each, spec=asked.get(each.spec, each.spec)) for each in plan.pod_classes)
     return _with_classes_merged(replace(plan, pod_classes=classes))
 

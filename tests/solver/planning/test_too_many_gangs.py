@@ -3,7 +3,7 @@ to pods and nodes, and nobody's gangs take the place of all others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -21,10 +21,11 @@ from solver.model import (
     TopologySpread,
 )
 from solver.model.domains import gang_terms, wished_domains
-from solver.planning import domain_supply, settling
+from solver.planning import domain_supply, reasons, settling
 from solver.planning.domain_supply import GangDomains
 from solver.planning.own_way import nominated_together
 from solver.reduction.reduce import Reduction, reduce
+from solver.reduction.reduced import Demand, Reduced
 from solver.verify.check import faults_of
 from tests.support.solver.hostile import HONEST, HOSTILE
 from tests.support.solver.problems import group, node, spec
@@ -80,6 +81,22 @@ def test_twice_the_pods_and_nodes_take_little_more_than_twice_the_steps(
     monkeypatch.setattr(domain_supply, "_MOST_PAIRS", 1_000)
     once, twice = (steps(partial(solve, problem(made, pods), AT_ONCE)) for pods in (100, 200))
     assert twice <= 2.3 * once + _FEW_STEPS
+
+
+def test_why_pods_are_left_out_is_found_once_for_the_plan_that_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever plans are compared before."""
+    found, looked_for = reasons._reasons, list[str]()
+
+    def looking(reduced: Reduced, demand: Demand, places: reasons._Places) -> Iterator[str]:
+        looked_for.append(demand.example)
+        return found(reduced, demand, places)
+
+    monkeypatch.setattr(reasons, "_reasons", looking)
+    plan = solve(problem(lambda n: gang(n, 5000 + n, pods=4), 20), AT_ONCE)
+    left_out = [plan.pod_classes[each.pod_class].example for each in plan.unplaced]
+    assert left_out
+    assert sorted(looked_for) == sorted(left_out)
+    assert all(each.reasons for each in plan.unplaced)
 
 
 def test_gangs_have_domains_chosen_for_as_many_pairs_as_there_may_be_and_namespaces_have_equal_shares() -> None:
