@@ -70,10 +70,13 @@ def without_devices(
         for other, count in others.items():
             for _ in range(count):
                 node.looks.take_again(len(free))
-                left = [node.ways(way, other) for way in free]
-                if not all(left):
-                    return other
-                free = set().union(*left)
+                left: set[Free] = set()
+                for way in free:
+                    after = node.ways(way, other)
+                    if not after:
+                        return other
+                    left |= after
+                free = left
         if not all(node.ways(way, each) for way in free):
             return each
     return None
@@ -230,43 +233,45 @@ class _CheckedDevices:
             if any(chosen.shared) and left < count:
                 raise _GivenUpError
         constraints = pod[number].attributes_of(request, asked)
-        for given in self._given(matching, count, asked.admin_access, chosen):
-            self.looks.take()
-            bound = set(chosen.bound)
-            for constraint in constraints:
-                attribute = pod[number].match_attributes[constraint][1]
-                bound.update((number, constraint, self._entries[n].value(attribute) or "") for n in given)
-            values = Counter((claim, constraint) for claim, constraint, _ in bound)
-            lacking = any(
-                self._entries[n].value(pod[number].match_attributes[constraint][1]) is None
-                for n in given
-                for constraint in constraints
-            )
-            if lacking or any(different > 1 for different in values.values()):
-                continue
-            taken = tuple(given.get(n, 0) for n in range(len(self._entries)))
-            devices = (*chosen.devices[:number], has, *chosen.devices[number + 1 :])
-            if asked.admin_access:
-                shared = tuple(map(sum, zip(chosen.shared, taken, strict=True)))
-                yield _Chosen(chosen.free, shared, chosen.own, tuple(sorted(bound)), devices)
-            else:
-                free = tuple(have - gone for have, gone in zip(chosen.free, taken, strict=True))
-                own = tuple(map(sum, zip(chosen.own, taken, strict=True)))
-                yield _Chosen(free, chosen.shared, own, tuple(sorted(bound)), devices)
+        devices = (*chosen.devices[:number], has, *chosen.devices[number + 1 :])
+        for entries, bound in self._blocks_of(pod, number, constraints, matching, chosen):
+            for given in self._given(entries, count, asked.admin_access, chosen):
+                self.looks.take()
+                if asked.admin_access:
+                    yield _Chosen(chosen.free, _more(chosen.shared, given), chosen.own, bound, devices)
+                else:
+                    free, own = _more(chosen.free, given, -1), _more(chosen.own, given)
+                    yield _Chosen(free, chosen.shared, own, bound, devices)
 
-    def _given(self, matching: Sequence[int], count: int, admin: bool, chosen: _Chosen) -> Iterator[dict[int, int]]:
+    def _blocks_of(
+        self, pod: Claims, number: int, constraints: Sequence[int], matching: Sequence[int], chosen: _Chosen
+    ) -> Iterator[tuple[Sequence[int], tuple[tuple[int, int, str], ...]]]:
+        """Yield the entries from which the pod may have devices together, and what these bind it to."""
+        if not constraints:
+            yield matching, chosen.bound
+            return
+        attributes = [pod[number].match_attributes[constraint][1] for constraint in constraints]
+        before = {(claim, constraint): value for claim, constraint, value in chosen.bound}
+        alike: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+        for entry in matching:
+            alike[tuple(self._entries[entry].value(each) for each in attributes)].append(entry)
+        for values, entries in alike.items():
+            after = dict(before)
+            for constraint, value in zip(constraints, values, strict=True):
+                if value is None or after.setdefault((number, constraint), value) != value:
+                    break
+            else:
+                yield entries, tuple(sorted((*which, value) for which, value in after.items()))
+
+    def _given(self, matching: Sequence[int], count: int, admin: bool, chosen: _Chosen) -> Iterator[Mapping[int, int]]:
         """Yield every choice of so many devices: entry -> how many. A pod never has one twice."""
-        if not count:
-            yield {}
-            return
-        if not matching:
-            return
-        first, others = matching[0], matching[1:]
-        unshared = self._entries[first].devices - chosen.shared[first] - chosen.own[first]
-        most = unshared if admin else min(chosen.free[first], unshared)
-        for number in range(min(count, most), -1, -1):
-            for rest in self._given(others, count - number, admin, chosen):
-                yield {first: number, **rest} if number else rest
+        offered: list[tuple[int, int]] = []
+        for entry in matching:
+            unshared = self._entries[entry].devices - chosen.shared[entry] - chosen.own[entry]
+            most = unshared if admin else min(chosen.free[entry], unshared)
+            if most > 0:
+                offered.append((entry, most))
+        yield from _shared_out(offered, count, sum(most for _, most in offered))
 
     def _interchangeable(self, attributes: Iterable[str]) -> list[list[list[int]]]:
         """Return sets of blocks of entries that can be exchanged for each other: those that differ in every attribute
@@ -294,6 +299,25 @@ class _CheckedDevices:
                 for entry, number in zip(block, left, strict=True):
                     found[entry] = number
         return tuple(found)
+
+
+def _more(devices: Free, given: Mapping[int, int], sign: int = 1) -> Free:
+    found = list(devices)
+    for entry, number in given.items():
+        found[entry] += sign * number
+    return tuple(found)
+
+
+def _shared_out(offered: Sequence[tuple[int, int]], count: int, left: int) -> Iterator[Mapping[int, int]]:
+    """Yield every choice of so many devices of those `left`: entry -> how many."""
+    if not count:
+        yield {}
+    if not count or left < count:
+        return
+    (first, most), others = offered[0], offered[1:]
+    for number in range(min(count, most), max(0, count - left + most) - 1, -1):
+        for rest in _shared_out(others, count - number, left - most):
+            yield {first: number, **rest} if number else rest
 
 
 class CheckedClaims:

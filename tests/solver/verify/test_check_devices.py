@@ -143,3 +143,10 @@ def test_devices_that_can_be_given_in_too_many_ways_are_not_passed() -> None:
     many = tuple(devices("any", f"only-{n}", count=7) for n in range(9))
     assert faults(many, [claim("any", 2), claim("only-0", 2)], {0: 9, 1: 1})
     assert faults(many, [claim("any", 2), claim("only-0", 2)], {0: 2, 1: 1}) == []
+
+
+def test_devices_of_one_block_are_not_looked_for_in_several() -> None:
+    """There are some ten thousands of ways to take four of these, and eight of which all are in one block."""
+    many = tuple(devices("any", f"only-{n % 4}", numa=f"{n // 4}") for n in range(32))
+    claims = [together(NUMA, asks("any", 4)), claim("only-0"), claim("only-1"), claim("only-2")]
+    assert faults(many, claims, {0: 1, 1: 1, 2: 1, 3: 1}) == []
