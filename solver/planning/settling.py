@@ -17,6 +17,7 @@ from itertools import islice
 
 from solver.model import (
     HOSTNAME,
+    Node,
     NodeGroup,
     PlacedOnNode,
     Plan,
@@ -37,6 +38,7 @@ from solver.model.eligibility import required_terms, selects, why_not_eligible
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import ClassKey, class_key
+from solver.planning.device_room import DeviceRoom
 from solver.planning.reasons import BESIDE_OTHERS
 from solver.planning.write_plan import certified, increments
 from solver.reduction.objective import dollars
@@ -469,6 +471,7 @@ class _Completion:
         self._problem = draft.problem
         self._checks = self._looks = 0
         self._looked_for_devices = 0
+        self._device_room = DeviceRoom([each.spec for each in self._classes])
         self._looked_at = _looked_at(self._classes)
         self._claims = CheckedClaims([each.spec for each in self._classes])
         of_groups = (taint for group in self._problem.node_groups for taint in soft_taints(group.taints))
@@ -585,8 +588,7 @@ class _Completion:
 
     def _try(self, of: PodClass, place: _FilledNodes, *, against_wishes: bool) -> bool:
         """Place as many pods of the class as are taken there; return whether any is."""
-        room = self._room(of, place)
-        pods = min(self._draft.left[of.index], room)
+        pods = self._room(of, place)
         while pods and self._affords():
             if self._takes(of, place, pods, against_wishes=against_wishes):
                 return True
@@ -594,19 +596,17 @@ class _Completion:
         return False
 
     def _room(self, of: PodClass, place: _FilledNodes) -> int:
-        """Return how many pods of the class one of the nodes has room for, as far as resources and labels say."""
-        draft = self._draft
-        if place.stands:
-            node = draft.nodes[place.where]
-            free, labels, taints, name = node.free, node.labels, node.taints, node.name
-        else:
-            group = draft.groups[place.where]
-            free, labels, taints, name = draft.free_of_new(group), group.labels, group.taints, ""
+        """Return how many pods of the class that are left out one of the nodes has room for, as far as labels,
+        resources, and numbers of devices say."""
+        draft, where = self._draft, self._where(place)
+        free = where.free if isinstance(where, Node) else draft.free_of_new(where)
         if any(free.get(name, 0) < amount for name, amount in unshared(of.spec)):
             return 0  # most are told so, and sooner
-        if why_not_eligible(of.spec, labels, taints, name) is not None:
+        most = self._device_room.more(where.devices, of.index, place.pods, draft.left[of.index])
+        name = where.name if isinstance(where, Node) else ""
+        if not most or why_not_eligible(of.spec, where.labels, where.taints, name) is not None:
             return 0
-        there = draft.nodes[place.where].volumes if place.stands else frozenset[SharedVolume]()
+        there = where.volumes if isinstance(where, Node) else frozenset[SharedVolume]()
         beside = [(self._classes[index].spec, pods) for index, pods in place.pods.items()]
         left = Counter(dict(free))
         left.subtract(taken(beside, there))
@@ -615,7 +615,10 @@ class _Completion:
         if any(left[resource] < amount for resource, amount in first.items()):
             return 0
         left.subtract(first)
-        return max(0, min(left[resource] // amount for resource, amount in unshared(of.spec) if amount))
+        return max(0, min(most, *(left[resource] // amount for resource, amount in unshared(of.spec) if amount)))
+
+    def _where(self, place: _FilledNodes) -> Node | NodeGroup:
+        return self._draft.nodes[place.where] if place.stands else self._draft.groups[place.where]
 
     def _takes(self, of: PodClass, place: _FilledNodes, pods: int, *, against_wishes: bool) -> bool:
         """Place so many pods on one of the nodes, if the checker lets that pass."""
@@ -653,11 +656,13 @@ class _Completion:
         if self._looked_for_devices >= _MOST_LOOKED_FOR_DEVICES:
             return True
         self._looked_for_devices += 1
-        draft, classes = self._draft, self._classes
-        where = draft.nodes[filled.where] if filled.stands else draft.groups[filled.where]
-        pods = ((classes[index].spec.claims, count) for index, count in sorted(filled.pods.items()))
+        pods = ((self._classes[index].spec.claims, count) for index, count in sorted(filled.pods.items()))
         return (
-            allocate(where.devices, [claim for claims, count in pods for claim in claims * count], _STEPS_FOR_DEVICES)
+            allocate(
+                self._where(filled).devices,
+                [claim for claims, count in pods for claim in claims * count],
+                _STEPS_FOR_DEVICES,
+            )
             is not None
         )
 

@@ -26,6 +26,7 @@ from solver import (
 )
 from solver.model.allocation import allocate, why_not_allocated
 from solver.model.devices import Claims
+from solver.planning.device_room import DeviceRoom
 from solver.planning.reasons import BESIDE_OTHERS
 from solver.verify.check import faults_of
 from solver.verify.devices import without_devices
@@ -58,6 +59,19 @@ def test_one_pod_is_served_where_it_can_be(there: tuple[Devices, ...], pod: Clai
     if found is not None:
         taken = sum(each.count for each in there) - sum(each.count for each in found.left(there))
         assert taken in {len(mine) for mine, _ in ways}
+
+
+@given(devices(5), st.lists(CLAIMS, min_size=1, max_size=2), st.lists(st.integers(0, 1), min_size=1, max_size=3))
+@examples(200)
+def test_nobody_is_counted_out_who_finds_devices_whatever_happens(
+    there: tuple[Devices, ...], kinds: list[Claims], which: list[int]
+) -> None:
+    pods = Counter(number % len(kinds) for number in which)
+    if without_devices(there, Counter(kinds[number] for number in pods.elements()), ()) is None:
+        room = DeviceRoom([PodSpec(claims=each) for each in kinds])
+        for number, count in pods.items():
+            others = {other: pods[other] for other in pods if other != number}
+            assert room.more(there, number, others, 9) >= count
 
 
 @given(device_problems())

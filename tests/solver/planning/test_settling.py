@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Never
 
 import pytest
 
-from solver import Budget, PodSet, Problem, solve
+from solver import Budget, PodSet, PodSpec, Problem, solve
 from solver.model import (
     NODES,
     DeviceAlternative,
@@ -23,6 +24,7 @@ from solver.model import (
     Requirement,
     RunningPods,
 )
+from solver.planning import settling
 from solver.planning.settling import settled
 from solver.verify.check import faults_of
 from tests.support.solver.problems import group, node, spec
@@ -51,6 +53,26 @@ def test_a_gang_is_tried_whole_if_one_of_its_pods_has_claims_that_are_not_search
     plan = solve(problem, Budget(deterministic_seconds=1.0))
     assert not plan.unplaced
     assert list(faults_of(problem, plan)) == []
+
+
+def test_who_asks_for_more_devices_than_are_left_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the six devices of the node two are left, and one is left out that asks for three, two of them large."""
+
+    def no_faults(*_: object) -> Never:
+        pytest.fail("a plan is checked")
+
+    monkeypatch.setattr(settling, "faults_on_nodes", no_faults)
+
+    def asking(count: int, large: int) -> PodSpec:
+        ways = (("any", count - large), ("large", large))
+        asked = (DeviceRequest(name, (DeviceAlternative(name, number),)) for name, number in ways if number)
+        return spec(100, claims=(DeviceClaim(tuple(asked)),))
+
+    devices = (Devices(2, frozenset({"any", "large"})), Devices(4, frozenset({"any"})))
+    pods = PodSet("a", asking(4, 0), 1, priority=1), PodSet("b", asking(3, 2), 1)
+    standing = replace(node("n", 1000), devices=devices)
+    plan = solve(Problem(pods, (), (standing,)), Budget(deterministic_seconds=1.0))
+    assert [plan.pod_classes[each.pod_class].example for each in plan.unplaced] == ["b"]
 
 
 def _near(label: str) -> PodAffinityTerm:
