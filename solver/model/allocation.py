@@ -225,11 +225,11 @@ class _Search:
         self.steps = 0
 
     def first(self) -> Allocation | None:
-        everything = [each for each in self._devices if not each.uncertain]
-        if any(claim.ends_search(everything) for claim in self._claims) or self._asks_for_uncertain():
-            return None
         # What is not there at all is not to be looked for after all ways of meeting the requests before it.
         if not all(any(map(self._is_there, each.request.alternatives)) for each in self._asked):
+            return None
+        everything = [each for each in self._devices if not each.uncertain]
+        if any(claim.ends_search(everything) for claim in self._claims) or self._asks_for_uncertain():
             return None
         try:
             self._request(0)

@@ -32,8 +32,8 @@ from solver.model.domains import is_of_gang
 from solver.model.eligibility import ports_collide
 from solver.model.plan import class_key
 from solver.model.quantities import amount_words, format_quantity, pluralize
-from solver.reduction.device_rows import distinct_devices
-from solver.reduction.devices import is_planned
+from solver.reduction.device_rows import ServedClaims, distinct_devices
+from solver.reduction.devices import is_planned, nameless
 from solver.reduction.node_columns import NodeColumns
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Bools, Demand, Ints, Reduced
@@ -82,18 +82,22 @@ class DeviceReasons:
         standing: Sequence[Node],
         specs: Mapping[int, PodSpec],
         placed: Sequence[PlacedOnNode],
+        served: ServedClaims,
     ) -> None:
-        """`new` is what new nodes would be, `specs` are by class index, and `placed` the plan's pods on those that
-        stand."""
+        """`new` is what new nodes would be, `specs` are by class index, `placed` the plan's pods on those that stand,
+        and `served` what is known already."""
         self._new, self._standing, self._specs = new, standing, specs
         self._placed = {each.node: each.pods for each in placed}
         self._left_to_search = _MOST_SEARCHED
+        self._served = served
         self._why_not: dict[Claims, Mapping[str, Sequence[int]]] = {}
 
     @cached_property
-    def _before(self) -> Sequence[tuple[AllocatableDevices, Sequence[int]]]:
+    def _before(self) -> Sequence[tuple[AllocatableDevices, int | None, Sequence[int]]]:
+        """Return devices, with their number among those that are known, and the nodes that have them."""
         places, devices = distinct_devices([node.devices for node in (*self._new, *self._standing)])
-        return [*zip(map(AllocatableDevices, devices), places, strict=True)]
+        numbers = map(self._served.devices.get, devices)
+        return [*zip(map(AllocatableDevices, devices), numbers, places, strict=True)]
 
     @cached_property
     def _after(self) -> Sequence[tuple[AllocatableDevices, Sequence[int]]]:
@@ -114,10 +118,12 @@ class DeviceReasons:
         ones first."""
         if claims not in self._why_not:
             found: dict[str, list[int]] = defaultdict(list)
-            for there, here in self._before if claims else ():
-                reason = there.why_not(claims) or (None if is_planned(there, claims) else _ENTANGLED)
-                if reason is not None:
-                    found[reason] += here
+            mine = self._served.claims.get(nameless(claims))
+            for there, number, here in self._before if claims else ():
+                known = mine is not None and number is not None
+                able = self._served.able[number, mine] if known else is_planned(there, claims)
+                if not able:
+                    found[there.why_not(claims) or _ENTANGLED] += here
             self._why_not[claims] = found
         return self._why_not[claims]
 
@@ -372,7 +378,7 @@ class _Places:
         self._volumes_then = [node.volumes | brought.get(node.name, none) for node in self._nodes]
         """By node that stands, with those that the plan brings there."""
         new = [new_node(group, problem.daemon_sets) for group in self._groups]
-        self._devices = DeviceReasons(new, problem.nodes, specs, placed)
+        self._devices = DeviceReasons(new, problem.nodes, specs, placed, reduced.served)
         self._columns = NodeColumns([*new, *self._nodes])
         self._missing = [possible.get(group.id) for group in self._groups]
         self._latest: tuple[PodSpec | None, dict[str, Bools]] = (None, {})

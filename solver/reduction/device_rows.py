@@ -13,12 +13,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solver.model import Devices
+from solver.model.devices import Claims
 from solver.reduction.devices import Bools, DeviceBound, bounds_on, nameless
 from solver.reduction.inter_row import Counter, NodeExclusion
 from solver.reduction.rows import Ints, Layout
 
 _UNLIMITED = 2**40
 """More than pods on one node can count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedClaims:
+    """Which claims are planned onto otherwise empty nodes, by their devices."""
+
+    devices: Mapping[tuple[Devices, ...], int] = field(default_factory=dict)
+    claims: Mapping[Claims, int] = field(default_factory=dict)
+    """Without the names of their requests."""
+    able: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    """Devices x claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,7 @@ class DeviceRows:
     exclusions: tuple[NodeExclusion, ...] = ()
     refused: Mapping[int, Ints] = field(default_factory=dict)
     """Place -> rows that its devices do not serve; places that serve all are left out."""
+    served: ServedClaims = field(default_factory=ServedClaims)
 
 
 _MOST_TRIED = 32
@@ -121,6 +134,7 @@ def device_rows(layout: Layout) -> DeviceRows:
         tuple(_counters(sums.all, claiming, able, places_of)),
         tuple(_exclusions(sums.all, claiming, places_of)),
         _refused(sums.all, claiming, able, places_of),
+        ServedClaims({each: index for index, each in enumerate(distinct)}, number, able),
     )
 
 

@@ -75,6 +75,7 @@ class Reduction:
             families,
             layout.counts_unbound,
             unbound_last,
+            table.served,
         )
 
 
@@ -119,6 +120,7 @@ class _FitTable:
         self._names = (*sorted({name for spec in specs for name, _ in spec.requests if name in offered}), PODS)
         self._scales = _scales(self._names, specs)
         claimed = device_rows(layout)
+        self.served = claimed.served
         counted, caps = _caps((*counters(layout), *claimed.counters), len(layout.rows))
         counted, beyond = _most_shared(counted)
         self._counters = counted

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from solver.model import NodeGroup, PodClass, Problem
 from solver.model.objective import Goal, ObjectiveStage
+from solver.reduction.device_rows import ServedClaims
 from solver.reduction.inter_row import NodeExclusion, NodeNeed
 from solver.reduction.rows import Row
 from solver.reduction.rules import Rule
@@ -160,6 +161,7 @@ class Reduced:
     """Whether a required spread counts pods that it does not bind."""
     unbound_last: bool = False
     """Whether these come after those that it binds, and not before."""
+    served: ServedClaims = field(default_factory=ServedClaims)
 
     @cached_property
     def new_kinds(self) -> tuple[Kind, ...]:
