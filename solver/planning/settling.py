@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -62,6 +63,8 @@ _MOST_GROUPS = 20
 """Node groups of which one more node is tried for a class."""
 _MOST_LOOKED_FOR_DEVICES, _STEPS_FOR_DEVICES = 20, 200
 """How often it is asked whether devices could be given to all pods of a node, and in how many steps."""
+_MOST_WAYS_TRIED = 5_000
+"""Ways of giving pods their devices that are looked at for pods that were left out."""
 _MOST_CLASSES = 20
 """Classes with preferences up to which each keeps its own where it can, once others give up theirs for a pod."""
 
@@ -473,7 +476,6 @@ class _Completion:
         self._looked_for_devices = 0
         self._device_room = DeviceRoom([each.spec for each in self._classes])
         self._looked_at = _looked_at(self._classes)
-        self._claims = CheckedClaims([each.spec for each in self._classes])
         of_groups = (taint for group in self._problem.node_groups for taint in soft_taints(group.taints))
         of_nodes = (taint for node in self._problem.nodes for taint in soft_taints(node.taints))
         self._soft = {*of_groups, *of_nodes}
@@ -643,6 +645,16 @@ class _Completion:
             return False
         draft.left[of.index] -= pods
         return True
+
+    @cached_property
+    def _claims(self) -> CheckedClaims:
+        """What is known of claims on the nodes of the plan."""
+        found = CheckedClaims([each.spec for each in self._classes])
+        if any(each.spec.claims for each in self._classes):
+            with suppress(UncheckedPlanError):
+                next(faults_on_nodes(self._problem, CheckedPlaces(self._problem, self._draft.written()), found), None)
+            found.look_at_most(_MOST_WAYS_TRIED)
+        return found
 
     def _fits(self, places: CheckedPlaces) -> bool:
         self._checks += 1

@@ -338,6 +338,13 @@ class CheckedClaims:
         self._most = _MOST_WAYS // min(2, max(1, len(self._kinds)))
         self._looks: dict[str, _Looks] = {}
 
+    def look_at_most(self, ways: int) -> None:
+        """Look at so many more ways at most, in the same shares."""
+        self._left = min(self._left, ways)
+        self._most = min(self._most, ways // min(2, max(1, len(self._kinds))))
+        for looks in self._looks.values():
+            looks.left = min(looks.left, self._most)
+
     def fault(self, devices: tuple[Devices, ...], pods: Mapping[int, int], daemons: Sequence[PodSpec]) -> str | None:
         """Return why the pods of one node may not all find their devices; None where they do. Raises
         `UncheckedPlanError`."""
