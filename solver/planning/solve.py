@@ -51,6 +51,9 @@ from solver.verify.places import CheckedPlaces
 _UNCHECKED = "its node's devices could be given to its pods in too many ways to check that all find theirs"
 _MAIN_SHARE = 0.75
 """Share of the budget; the rest is for the price of priority, where there is more than one tier."""
+_AFTER_CLAIMS, _LEAST_SHARE = 1.0, 0.7
+"""What comes after the search takes where pods have claims, of the time until it begins, which is spent on the same
+pairs of claims and nodes; and the share of the budget that it leaves to the search."""
 _LOOSE_SHARE = 0.4
 """Share of it for a plan in which pods that spreads only count come last, if there are such."""
 
@@ -146,6 +149,7 @@ def _best(problem: Problem, budget: RunningBudget, share: float, progress: Searc
     no spread, and the second is made alone."""
     reduction = Reduction(with_enough_nodes(problem))
     reduced = reduction.reduced()
+    share *= _share_of_search(reduced, budget)
     first = reduced.counts_unbound and are_rules_few(reduced) and not budget.exhausted
     loose = _in_the_best_order(reduction, budget, share * _LOOSE_SHARE) if first else None
     if loose is not None and _has_turns(problem, loose.plan):
@@ -158,6 +162,14 @@ def _best(problem: Problem, budget: RunningBudget, share: float, progress: Searc
     plan = found.plan
     bounded = write_plan.without_bounds(plan) if loose is None else write_plan.bounded_by(plan, loose.plan)
     return replace(found, plan=bounded)
+
+
+def _share_of_search(reduced: Reduced, budget: RunningBudget) -> float:
+    """Return by which share of the budget the search has to end, so that settling, checking and reasons are within the
+    whole."""
+    if budget.deterministic or not reduced.served.claims or not budget.total_seconds:
+        return 1.0
+    return max(_LEAST_SHARE, 1 - _AFTER_CLAIMS * budget.elapsed_seconds() / budget.total_seconds)
 
 
 def _in_the_best_order(reduction: Reduction, budget: RunningBudget, share: float) -> _FoundPlan:

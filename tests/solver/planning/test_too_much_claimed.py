@@ -11,8 +11,12 @@ from hypothesis import example, given
 
 from solver import Budget, DeviceAlternative, DeviceClaim, DeviceRequest, Devices, Plan, PodSet, Problem, solve
 from solver.model.allocation import MOST_STEPS, AllocatableDevices, allocate
+from solver.model.budget import RunningBudget
+from solver.planning.progress import SearchProgress
+from solver.planning.search import SearchResult, optimise
 from solver.reduction import device_rows, work
 from solver.reduction.reduce import reduce
+from solver.reduction.reduced import Reduced
 from solver.verify import devices as checked
 from solver.verify.check import faults_of
 from tests.support.examples import examples
@@ -188,3 +192,25 @@ def test_plans_hold_where_sums_are_made_one(problem: Problem) -> None:
         few.setattr(device_rows, "_MOST_TRIED", 0)
         few.setattr(device_rows, "_MOST_SUMS", 0)
         planned(problem, Budget(deterministic_seconds=1.0))
+
+
+@pytest.mark.parametrize("claiming", [False, True])
+def test_what_comes_after_the_search_has_its_time_where_pods_have_claims(
+    claiming: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As much as what came before it: here half a second of ten, whatever a clock says of this machine."""
+    seconds, until = [0.0], list[float]()
+
+    def searching(reduced: Reduced, budget: RunningBudget, fraction: float, progress: SearchProgress) -> SearchResult:
+        until.append(fraction)
+        return optimise(reduced, budget, fraction, progress)
+
+    def reducing(asked: Problem) -> Problem:
+        seconds[0] += 0.5
+        return asked
+
+    monkeypatch.setattr("solver.planning.solve.optimise", searching)
+    monkeypatch.setattr("solver.planning.solve.with_enough_nodes", reducing)
+    pods = all_different(1) if claiming else PodSet("p", spec(100), 1)
+    solve(cluster(pods), Budget(10.0, clock=lambda: seconds[0]))
+    assert until == [pytest.approx(0.95 if claiming else 1.0)]
