@@ -226,8 +226,16 @@ class FirstDomains:
     def _tried(self, unit: GangPart, supplies: Sequence[int]) -> Sequence[_Put] | None:
         """Return where all pods of the unit are put in a domain: on the cheapest nodes, or, if the domain has too few
         of them, on those that hold most. None if they do not fit."""
+        if any(
+            self._room_for(pod_set, supplies) < self._of.problem.pod_sets[pod_set].count for pod_set in unit.pod_sets
+        ):
+            return None  # were it empty, and for those of one spec: most are told so, and sooner
         found = self._filled_with(unit, supplies, self._price)
         return found or (self._filled_with(unit, supplies, self._nodes) if len(supplies) > 1 else None)
+
+    def _room_for(self, pod_set: int, supplies: Sequence[int]) -> int:
+        of = self._of
+        return sum(of.most_per_node(pod_set, index) * of.supplies[index].most for index in supplies)
 
     def _price(self, put: _Put) -> float:
         return self._filled[put.supply].price_micros * put.new_nodes / put.pods

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Never
 
 import pytest
 
@@ -23,6 +24,7 @@ from solver.model import (
 from solver.model.domains import gang_terms, wished_domains
 from solver.planning import domain_supply, reasons, settling
 from solver.planning.domain_supply import GangDomains
+from solver.planning.first_domains import FirstDomains
 from solver.planning.own_way import nominated_together
 from solver.reduction.reduce import Reduction, reduce
 from solver.reduction.reduced import Demand, Reduced
@@ -97,6 +99,17 @@ def test_why_pods_are_left_out_is_found_once_for_the_plan_that_is_handed_out(mon
     assert left_out
     assert sorted(looked_for) == sorted(left_out)
     assert all(each.reasons for each in plan.unplaced)
+
+
+def test_a_domain_with_too_little_room_for_a_gang_is_not_filled_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes of a pod each in every rack, and ten more of three pods each in one."""
+    asked = problem(lambda n: gang(n, 5000 + n, pods=33), 20)
+
+    def filled_with(*_: object) -> Never:
+        pytest.fail("a gang is put into a domain")
+
+    monkeypatch.setattr(FirstDomains, "_filled_with", filled_with)
+    assert FirstDomains(GangDomains(asked, gang_terms(asked), wished_domains(asked))).at == {}
 
 
 def test_gangs_have_domains_chosen_for_as_many_pairs_as_there_may_be_and_namespaces_have_equal_shares() -> None:
