@@ -239,9 +239,7 @@ class Reduced:
         total = np.zeros(len(self.rows), dtype=np.int64)
         for demand in self.live:
             for row in demand.rows:
-                total[row] += 0 if self.rows[row].bundle else demand.count
-        bundles = [number for number, row in enumerate(self.rows) if row.bundle]
-        total[bundles] = 1
+                total[row] = 1 if self.rows[row].bundle else total[row] + demand.count
         return total
 
     @cached_property

@@ -10,11 +10,22 @@ from hypothesis import strategies as st
 from ortools.sat.python.cp_model import OPTIMAL, CpModel, CpSolver
 
 from bench.karpenter_mix import hostname_affinity
-from solver import Budget, Problem, solve
-from solver.model import PODS, PodSpec
+from solver import Budget, Problem, Requirement, solve
+from solver.model import (
+    HOSTNAME,
+    PODS,
+    Operator,
+    PodAffinityTerm,
+    PodSelector,
+    PodSpec,
+    Taint,
+    TaintEffect,
+    TopologySpread,
+)
 from solver.reduction.rows import RowPart, bundles_of
 from solver.reduction.terms import Variant
 from tests.support.examples import examples
+from tests.support.solver.problems import group, node, pods, spec
 
 KEPT = Variant(PodSpec(()), (), avoids_soft_taints=False, given_up=())
 GIVEN_UP = Variant(PodSpec(()), (), avoids_soft_taints=False, given_up=("one",))
@@ -51,8 +62,8 @@ def test_as_many_share_a_node_as_can() -> None:
 def _most_together(problem: Problem) -> int:
     """The pods that fit on one of the largest nodes for each label."""
     of_label: defaultdict[object, list[tuple[dict[str, int], int]]] = defaultdict(list)
-    for pods in problem.pod_sets:
-        of_label[pods.spec.labels].append((dict(pods.spec.requests), pods.count))
+    for each in problem.pod_sets:
+        of_label[each.spec.labels].append((dict(each.spec.requests), each.count))
     largest = max(problem.node_groups, key=lambda group: group.allocatable["cpu"]).allocatable
     total = 0
     for classes in of_label.values():
@@ -68,3 +79,16 @@ def _most_together(problem: Problem) -> int:
         assert solver.solve(model) == OPTIMAL
         total += round(solver.objective_value)
     return total
+
+
+def test_pods_that_share_a_node_which_none_can_be() -> None:
+    together = PodAffinityTerm(HOSTNAME, PodSelector((Requirement("claim", Operator.EXISTS),), ("",)), alone=True)
+    over_zones = TopologySpread("zone", 1, PodSelector(None, ()))
+    wanted = tuple(
+        pods(name, 2, spec(0, labels=(("claim", name),), pod_affinity=(together,), topology_spread=(over_zones,)))
+        for name in "abc"
+    )
+    soft = Taint("dedicated", TaintEffect.PREFER_NO_SCHEDULE)
+    without_a_zone = node("without-a-zone", 4000, taints=(soft,))
+    plan = solve(Problem(wanted, (group("full", max_size=0, labels={"zone": "a"}),), nodes=(without_a_zone,)))
+    assert sum(each.count for each in plan.unplaced) == 6
