@@ -6,7 +6,8 @@ that node: so of pods that a spread counts only as many are nominated to a node 
 go where they are let in. Who comes when is nobody's to say. With one spread each end is as good as any other. With
 several, or where pods of a higher priority are not nominated, some orders end where a planned pod has no node.
 
-A plan is played in some orders, each pod on its own node if that lets it in, and else on any that does. What is looked
+A plan is played in some orders, each pod on its own node if that lets it in, and else on any that does. In half of them
+DaemonSets' pods of new nodes come first: affinity that selects one can then begin no domain of its own. What is looked
 at are the filters between pods, NodeAffinity, TaintToleration, NodePorts and NodeResourcesFit.
 """
 
@@ -35,6 +36,7 @@ from solver.model import (
     TopologySpread,
 )
 from solver.model.capacity import new_node, unshared
+from solver.model.eligibility import why_not_eligible
 from solver.reduction.reduced import Bools
 from solver.reduction.selecting import PodsByLabel, numbers_of
 from solver.verify.claims import required_affinity
@@ -116,22 +118,19 @@ def _counting(pods: Sequence[tuple[PodSpec, int]], spreads: Sequence[tuple[Topol
     return found
 
 
-def as_scheduled(problem: Problem, plan: Plan) -> Plan:
-    """Return the plan with the pods that may get stuck. It is not called optimal then: it serves fewer, or costs more
-    once these are planned again."""
-    found = left_without_node(problem, plan)
-    if not found:
-        return plan
-    certificate, status = plan.certificate, Status.FEASIBLE
-    risks = (MayGetStuck(index, count, _why(plan.pod_classes[index].spec)) for index, count in sorted(found.items()))
-    return replace(plan, may_get_stuck=tuple(risks), certificate=replace(certificate, status=status))
+def with_risks(plan: Plan, left: Mapping[int, int]) -> Plan:
+    """Return the plan with the pods that may get stuck, by class. It is not called optimal then: it serves fewer, or
+    costs more once these are planned again."""
+    risks = (MayGetStuck(index, count, _why(plan.pod_classes[index].spec)) for index, count in sorted(left.items()))
+    certificate = replace(plan.certificate, status=Status.FEASIBLE)
+    return replace(plan, may_get_stuck=tuple(risks), certificate=certificate)
 
 
 def _why(spec: PodSpec) -> str:
     keys = sorted(hard_keys(spec))
     if not keys and spec.pod_affinity:
         affinity = " and ".join(dict.fromkeys(f"pod affinity over {term.topology_key}" for term in spec.pod_affinity))
-        return f"the pods that its {affinity} needs may be bound to other nodes, where their spreads let them in first"
+        return f"the pods that its {affinity} needs may come to other nodes first"
     if not keys:
         return "pods that their spreads keep from their own nodes for a while may take its room"
     spreads = " and ".join(f"spread over {key}" for key in keys)
@@ -141,10 +140,7 @@ def _why(spec: PodSpec) -> str:
 def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
     """Return by class how many planned pods have no node in the worst of the orders that were played; nothing where
     each has one in all of them, or where that is not looked at."""
-    nodes = len(problem.nodes) + sum(each.count for each in plan.nodes)
-    if nodes > _MOST_NODES or sum(each.count for each in plan.pod_classes) > _MOST_PODS or not _orders_differ(plan):
-        return {}
-    if _preparing(problem, plan, nodes) > _MOST_STEPS:
+    if not is_played(problem, plan) or not _orders_differ(problem, plan):
         return {}
     play = _OwnWay(problem, plan)
     worst: Counter[int] = Counter()
@@ -154,6 +150,14 @@ def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
             break
         worst = max(worst, found, key=lambda each: each.total())
     return worst
+
+
+def is_played(problem: Problem, plan: Plan) -> bool:
+    """Return whether the plan is small enough to be played in some orders."""
+    nodes = len(problem.nodes) + sum(each.count for each in plan.nodes)
+    if nodes > _MOST_NODES or sum(each.count for each in plan.pod_classes) > _MOST_PODS:
+        return False
+    return _preparing(problem, plan, nodes) <= _MOST_STEPS
 
 
 def _preparing(problem: Problem, plan: Plan, nodes: int) -> int:
@@ -166,13 +170,17 @@ def _preparing(problem: Problem, plan: Plan, nodes: int) -> int:
     return spreads * (1 + nodes // _AT_ONCE) + (len(specs) + len(running)) * terms // _AT_ONCE
 
 
-def _orders_differ(plan: Plan) -> bool:
+def _orders_differ(problem: Problem, plan: Plan) -> bool:
     """Return whether a planned pod has several spreads, or one where there are pods unlike it: a spread may keep a pod
-    from the node it is nominated to until others are bound, and it may then be bound elsewhere."""
+    from the node it is nominated to until others are bound, and it may then be bound elsewhere. Or affinity, where a
+    DaemonSet's pod comes with a new node."""
     classes = {each.index: each for each in plan.pod_classes}
     placed = [*(each.pods for each in plan.nodes), *(each.pods for each in plan.existing)]
     mine = [classes[index] for index in sorted({index for pods in placed for index in pods})]
-    return any(len(hard_keys(each.spec)) > (len(mine) == 1) for each in mine)
+    with_daemons = bool(problem.daemon_sets and plan.nodes)
+    return any(
+        len(hard_keys(each.spec)) > (len(mine) == 1) or (with_daemons and each.spec.pod_affinity) for each in mine
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +255,8 @@ class _OwnWay:
         self._classes = {each.index: each for each in plan.pod_classes}
         self._hosts: list[_PlayedNode] = []
         self._pods: list[_PlayedPod] = []
+        self._daemons: list[tuple[_PlayedNode, PodSpec]] = []
+        """DaemonSets' pods of new nodes, of which `free` has the room taken."""
         self._hold(problem, plan)
         for left in plan.unplaced:
             of = self._classes[left.pod_class]
@@ -254,17 +264,19 @@ class _OwnWay:
                 self._pods += [_PlayedPod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
         specs = dict.fromkeys(each.of.spec for each in self._pods)
         running = [(host, each) for host in self._hosts if isinstance(host.where, Node) for each in host.where.running]
-        all_specs = [*dict.fromkeys([*specs, *(each.spec for _, each in running)])]
+        others = [*(each.spec for _, each in running), *(daemon for _, daemon in self._daemons)]
+        all_specs = [*dict.fromkeys([*specs, *others])]
         self._numbers = {spec: number for number, spec in enumerate(all_specs)}
         self._selecting = PodsByLabel((number, spec) for spec, number in self._numbers.items())
         self._tallies: list[_DomainCounts] = []
         self._rules = {spec: self._rules_of(spec) for spec in specs}
-        self._apart(list(specs), [each.spec for _, each in running])
+        self._apart(list(specs), others)
         adding: list[list[_DomainCounts]] = [[] for _ in all_specs]
         for tally in self._tallies:
             for number in self._counted(tally, all_specs):
                 adding[number].append(tally)
         self._adding = dict(zip(all_specs, adding, strict=True))
+        self._daemons = [(host, daemon) for host, daemon in self._daemons if self._adding[daemon]]
         for tally in self._tallies:
             if tally.inside is not None:
                 domains = (each.domain(tally.key) for each in self._hosts if each.number in tally.inside)
@@ -303,6 +315,9 @@ class _OwnWay:
         alone = keys_of_one_domain(where.labels for where, _, _ in found)
         for number, (where, free, pods) in enumerate(found):
             self._hosts.append(_PlayedNode(number, where, where.name if isinstance(where, Node) else "", free))
+            for daemon in problem.daemon_sets if isinstance(where, NodeGroup) else ():
+                if why_not_eligible(daemon, where.labels, where.taints) is None:
+                    self._daemons.append((self._hosts[-1], daemon))
             here = _on_one_node(self._classes, pods, number, alone)
             self._pods += [each for each in here if not each.of.placeholder]
 
@@ -332,9 +347,9 @@ class _OwnWay:
         self._tallies.append(_DomainCounts(key, selector, inside=inside))
         return self._tallies[-1]
 
-    def _apart(self, specs: Sequence[PodSpec], running: Iterable[PodSpec]) -> None:
-        """Note what anti-affinity looks at, that of pods which run too."""
-        carriers = dict.fromkeys([*specs, *running])
+    def _apart(self, specs: Sequence[PodSpec], others: Iterable[PodSpec]) -> None:
+        """Note what anti-affinity looks at, that of pods too which run or come with nodes."""
+        carriers = dict.fromkeys([*specs, *others])
         for term in dict.fromkeys(term for spec in carriers for term in spec.pod_anti_affinity):
             selected = self._tally(term.topology_key, term.selector)
             of_running = term.of_running().selector
@@ -354,6 +369,9 @@ class _OwnWay:
             tally.of = dict(counts_at_first)
         self._free = [dict(host.free) for host in self._hosts]
         self._there: list[list[PodSpec]] = [[] for _ in self._hosts]
+        for host, daemon in self._daemons if number % 2 else ():
+            self._count(host, daemon, 1)
+        self.steps += len(self._daemons) // _AT_ONCE
         waiting = list(self._pods)
         random.shuffle(waiting)
         waiting.sort(key=lambda each: -each.of.priority)
@@ -392,6 +410,9 @@ class _OwnWay:
         free = self._free[host.number]
         for name, amount in unshared(spec):
             free[name] = free.get(name, 0) - amount * pods
+        self._count(host, spec, pods)
+
+    def _count(self, host: _PlayedNode, spec: PodSpec, pods: int) -> None:
         for tally in self._adding[spec]:
             tally.add(host, pods)
 

@@ -7,13 +7,12 @@ attaches, the better is taken of plans for problems that ask for more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from solver.model import Plan, PodSpec, Problem
 from solver.model.errors import UncheckedPlanError
-from solver.model.objective import ObjectiveStage
 from solver.planning.settling import settled
-from solver.planning.write_plan import as_asked, bounded_by
+from solver.planning.write_plan import as_asked, best_of, bounded_by
 from solver.reduction.shared_volumes import in_parts, scarce_attachments, with_kept_attachments
 from solver.verify.nodes import faults_on_nodes
 from solver.verify.places import CheckedPlaces
@@ -33,13 +32,7 @@ def with_shared_volumes(problem: Problem, search: Callable[[Problem, float], Pla
         return settled(problem, loose)
     stricter = (with_kept_attachments(problem, scarce), problem)
     plans = (_planned(problem, each, search, share) for each, share in zip(stricter, _SHARES[1:], strict=True))
-    found = [settled(problem, bounded_by(plan, loose)) for plan in plans]
-    order = [each.stage for each in max((plan.objective for plan in found), key=len)]
-    return min(found, key=lambda plan: [_values(plan).get(stage, 0.0) for stage in order])
-
-
-def _values(plan: Plan) -> Mapping[ObjectiveStage, float]:
-    return {each.stage: each.value for each in plan.objective}
+    return best_of([settled(problem, bounded_by(plan, loose)) for plan in plans])
 
 
 def _planned(problem: Problem, instead: Problem, search: Callable[[Problem, float], Plan], share: float) -> Plan:

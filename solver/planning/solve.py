@@ -30,8 +30,8 @@ from solver.model.objective import Goal, ObjectiveStage, StageValue
 from solver.model.plan import TellProgress
 from solver.model.validation import validate
 from solver.planning import write_plan
+from solver.planning.any_order import for_any_order
 from solver.planning.gang_domains import in_gang_domains
-from solver.planning.own_way import as_scheduled
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.reasons import with_reasons
 from solver.planning.search import SearchResult, are_rules_few, optimise
@@ -101,32 +101,31 @@ class _UncheckedSpecsError(Exception):
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
-    if gang_terms(problem) or wished_domains(problem):
-        plan = in_gang_domains(problem, budget, _searched, progress)
-        _check(problem, plan)
-    else:
-        found = _found(problem, budget, progress)
-        _check(problem, found.plan)
-        plan = with_reasons(problem, found.plan, found.reduced)
-    return as_scheduled(problem, plan)
-
-
-def _check(problem: Problem, plan: Plan) -> None:
+    found = _in_domains(problem, budget, progress)
     try:
-        check(problem, plan)
+        check(problem, found.plan)
     except UncheckedPlanError as error:
-        raise _UncheckedSpecsError(plan.pod_classes[index].spec for index in error.pod_classes) from error
+        raise _UncheckedSpecsError(found.plan.pod_classes[index].spec for index in error.pod_classes) from error
+    plan = for_any_order(problem, found.plan, lambda other, part: _in_domains(other, part).plan, budget)
+    return plan if found.has_reasons else with_reasons(problem, plan, found.reduced)
 
 
 @dataclass(frozen=True, slots=True)
 class _FoundPlan:
-    """A plan without reasons, and what was searched."""
+    """A plan, without reasons where it does not have them yet, and what was searched."""
 
     plan: Plan
     reduced: Reduced | None
     """None where that were several problems."""
     by_rules: bool = False
     """Whether its bounds look at rules over domains."""
+    has_reasons: bool = False
+
+
+def _in_domains(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> _FoundPlan:
+    if gang_terms(problem) or wished_domains(problem):
+        return _FoundPlan(in_gang_domains(problem, budget, _searched, progress), None, has_reasons=True)
+    return _found(problem, budget, progress)
 
 
 def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress) -> Plan:

@@ -449,3 +449,10 @@ def bounded_by(plan: Plan, loose: Plan) -> Plan:
 def without_bounds(plan: Plan) -> Plan:
     """Return the plan with nothing proven of it."""
     return certified(plan, [replace(each, lower_bound=0) for each in plan.objective])
+
+
+def best_of(plans: Sequence[Plan]) -> Plan:
+    """Return the plan with the best objective; stages that one does not have are 0 there."""
+    values = [{each.stage: each.value for each in plan.objective} for plan in plans]
+    stages = [*max(values, key=len)]
+    return plans[min(range(len(plans)), key=lambda number: [values[number].get(stage, 0.0) for stage in stages])]

@@ -153,3 +153,19 @@ def test_what_takes_too_much_work_is_not_played(monkeypatch: pytest.MonkeyPatch)
     running = tuple(RunningPods(each, 1) for each in specs)
     monkeypatch.setattr("solver.planning.own_way._OwnWay", None)
     assert left_without_node(replace(problem, nodes=(_node("zc", "spot", 4, running=running),)), plan) == {}
+
+
+@pytest.mark.parametrize("selected", [True, False])
+def test_a_daemon_set_s_pod_of_a_new_node_may_come_before_affinity_begins_a_domain(selected: bool) -> None:
+    """Where a pod that the term selects runs, the others have to come to its domain."""
+    term = PodAffinityTerm(ZONE, PodSelector((Requirement("app", Operator.IN, ("a", "agent")),)))
+    together = _pod(pod_affinity=(term,), node_selector=((HOST, "n"),))
+    elsewhere = PodSpec(((CPU, 1000),), labels=(("app", "b"),), node_selector=((ZONE, "za"),))
+    agent = PodSpec(((CPU, 100),), labels=(("app", "agent" if selected else "other"),))
+    pods = (PodSet("ns/together", together, 2), PodSet("ns/elsewhere", elsewhere, 1))
+    plan = solve(Problem(pods, GRID[:1], STANDING, daemon_sets=(agent,)), BUDGET)
+    assert plan.unplaced == ()
+    risks = [(plan.pod_classes[each.pod_class].example, each.count, each.reason) for each in plan.may_get_stuck]
+    reason = f"the pods that its pod affinity over {ZONE} needs may come to other nodes first"
+    assert risks == ([("ns/together", 2, reason)] if selected else [])
+    assert plan.certificate.status is (Status.FEASIBLE if selected else Status.OPTIMAL)

@@ -1,0 +1,93 @@
+"""Plans that hold in whatever order the scheduler binds their pods.
+
+Serving comes before cost, and a pod that some orders leave without a node is not served for sure: a plan with such pods
+is given up for one that has a node or two more, if that serves as many, each in any order. No node is ordered to stand
+empty for an unlucky one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations_with_replacement, islice
+
+from solver.model import NodeGroup, Plan, PodSpec, Problem
+from solver.model.budget import RunningBudget
+from solver.model.capacity import new_node, room_of, unshared
+from solver.model.objective import Goal
+from solver.planning.own_way import is_played, left_without_node, with_risks
+from solver.planning.write_plan import best_of, bounded_by
+from solver.reduction.reduced import obliged
+from solver.verify.filters import fault
+
+_MOST_NODES, _MOST_TRIED = 2, 12
+"""Nodes more than the plan has, and how many such plans are made."""
+_SHARE = 0.1
+"""Of the budget, for each of them."""
+_SERVING = (Goal.UNSERVED, Goal.WAITING)
+
+
+def for_any_order(
+    problem: Problem, plan: Plan, search: Callable[[Problem, RunningBudget], Plan], budget: RunningBudget
+) -> Plan:
+    """Return the plan if it holds in each order that is played and leaves nobody out who might be served, or else the
+    best one found that does, and serves more where that is the fault; the plan with the pods that may get stuck where
+    there is none. `search` returns a plan of a problem that is like this one."""
+    risks = left_without_node(problem, plan)
+    left = [each.pod_class for each in plan.unplaced] if plan.certificate.unserved_unproven else []
+    if not risks and (not left or not is_played(problem, plan)):
+        return plan
+    wanting = [plan.pod_classes[index].spec for index in (*risks, *left)]
+    found: list[Plan] = []
+    for more in islice(_more_nodes(problem, plan, wanting), _MOST_TRIED):
+        if budget.exhausted or (found and more.total() > 1):
+            break
+        other = search(_with_nodes(problem, plan, more), RunningBudget(budget.next_plan(_SHARE)))
+        as_good = _served(other) <= _served(plan) if risks else _served(other) < _served(plan)
+        if as_good and _empty(other) <= _empty(plan) and not left_without_node(problem, other):
+            found.append(bounded_by(other, plan))
+    if not found:
+        return with_risks(plan, risks) if risks else plan
+    return best_of(found)
+
+
+def _served(plan: Plan) -> list[float]:
+    return [each.value for each in plan.objective if each.stage.goal in _SERVING]
+
+
+def _empty(plan: Plan) -> int:
+    return sum(each.count for each in plan.nodes if not each.pods)
+
+
+def _more_nodes(problem: Problem, plan: Plan, specs: Iterable[PodSpec]) -> Iterator[Counter[str]]:
+    """Yield nodes that take a pod of these, by group: few before many, of higher weights and cheap ones first."""
+    opened = {each.node_group: each.delta for each in plan.increments}
+    rooms = {each.id: room_of(each, problem.limits)[0] - opened.get(each.id, 0) for each in problem.node_groups}
+    wanted = [*dict.fromkeys(specs)]
+    taking = [
+        each for each in problem.node_groups if rooms[each.id] > 0 and any(_takes(problem, each, of) for of in wanted)
+    ]
+    taking.sort(key=lambda each: (-each.weight, each.price_usd_per_hour, each.id))
+    for nodes in range(1, _MOST_NODES + 1):
+        for groups in combinations_with_replacement(taking, nodes):
+            more = Counter(each.id for each in groups)
+            if all(count <= rooms[name] for name, count in more.items()):
+                yield more
+
+
+def _takes(problem: Problem, group: NodeGroup, spec: PodSpec) -> bool:
+    free = new_node(group, problem.daemon_sets).free
+    room = all(free.get(name, 0) >= amount for name, amount in unshared(spec))
+    return room and fault(spec, group.labels, group.taints, "") is None
+
+
+def _with_nodes(problem: Problem, plan: Plan, more: Mapping[str, int]) -> Problem:
+    """Return the problem with minimum sizes that ask for the nodes of the plan and for these."""
+    opened = {each.node_group: each.delta for each in plan.increments}
+
+    def with_minimum(group: NodeGroup) -> NodeGroup:
+        nodes = max(obliged(group), opened.get(group.id, 0) + more[group.id]) if group.id in more else obliged(group)
+        return replace(group, min_size=group.target_size + nodes) if nodes > obliged(group) else group
+
+    return replace(problem, node_groups=tuple(with_minimum(each) for each in problem.node_groups))
