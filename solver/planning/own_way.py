@@ -131,10 +131,11 @@ def _why(spec: PodSpec) -> str:
     if not keys and spec.pod_affinity:
         affinity = " and ".join(dict.fromkeys(f"pod affinity over {term.topology_key}" for term in spec.pod_affinity))
         return f"the pods that its {affinity} needs may come to other nodes first"
-    if not keys:
-        return "pods that their spreads keep from their own nodes for a while may take its room"
-    spreads = " and ".join(f"spread over {key}" for key in keys)
-    return f"its {spreads} may keep it from every node if the scheduler binds others first"
+    constraints = [f"spread over {key}" for key in keys]
+    constraints += dict.fromkeys(f"pod anti-affinity over {term.topology_key}" for term in spec.pod_anti_affinity)
+    if not constraints:
+        return "pods that wait for their turn, or are left out, may be bound first and keep it from its node"
+    return f"its {' and '.join(constraints)} may keep it from every node if the scheduler binds others first"
 
 
 def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
@@ -171,16 +172,30 @@ def _preparing(problem: Problem, plan: Plan, nodes: int) -> int:
 
 
 def _orders_differ(problem: Problem, plan: Plan) -> bool:
-    """Return whether a planned pod has several spreads, or one where there are pods unlike it: a spread may keep a pod
-    from the node it is nominated to until others are bound, and it may then be bound elsewhere. Or affinity, where a
-    DaemonSet's pod comes with a new node."""
+    """Return whether it matters who comes first. Of a pod with several spreads, or with one where there are pods unlike
+    it, it does: the spread may keep it from the node it is nominated to until others are bound, and it may then be
+    bound elsewhere. So it does of terms between pods, where some come that the plan has no node for: those that are
+    left out, and DaemonSets' pods of new nodes."""
     classes = {each.index: each for each in plan.pod_classes}
     placed = [*(each.pods for each in plan.nodes), *(each.pods for each in plan.existing)]
-    mine = [classes[index] for index in sorted({index for pods in placed for index in pods})]
+    mine = [classes[index].spec for index in sorted({index for pods in placed for index in pods})]
+    if any(len(hard_keys(spec)) > (len(mine) == 1) for spec in mine):
+        return True
+    left = [of.spec for of, _ in _left_out(plan)]
     with_daemons = bool(problem.daemon_sets and plan.nodes)
     return any(
-        len(hard_keys(each.spec)) > (len(mine) == 1) or (with_daemons and each.spec.pod_affinity) for each in mine
+        (spec.pod_affinity and (left or with_daemons)) or (spec.pod_anti_affinity and left) for spec in (*mine, *left)
     )
+
+
+def _left_out(plan: Plan) -> Iterator[tuple[PodClass, int]]:
+    """Yield the classes of pods that are left out and that the scheduler tries all the same, with how many there
+    are."""
+    classes = {each.index: each for each in plan.pod_classes}
+    for each in plan.unplaced:
+        of = classes[each.pod_class]
+        if of.gang is None and not of.placeholder and not of.spec.unschedulable:
+            yield of, each.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +273,8 @@ class _OwnWay:
         self._daemons: list[tuple[_PlayedNode, PodSpec]] = []
         """DaemonSets' pods of new nodes, of which `free` has the room taken."""
         self._hold(problem, plan)
-        for left in plan.unplaced:
-            of = self._classes[left.pod_class]
-            if of.gang is None and not of.placeholder and not of.spec.unschedulable:
-                self._pods += [_PlayedPod(of) for _ in range(min(left.count, _MOST_LEFT_OUT))]
+        for of, count in _left_out(plan):
+            self._pods += [_PlayedPod(of) for _ in range(min(count, _MOST_LEFT_OUT))]
         specs = dict.fromkeys(each.of.spec for each in self._pods)
         running = [(host, each) for host in self._hosts if isinstance(host.where, Node) for each in host.where.running]
         others = [*(each.spec for _, each in running), *(daemon for _, daemon in self._daemons)]

@@ -102,7 +102,7 @@ def test_pods_of_a_higher_priority_that_wait_to_be_nominated_may_take_the_room_o
     (risk,) = plan.may_get_stuck
     # Each of the two is kept out by the room that the other is nominated to.
     assert (plan.pod_classes[risk.pod_class].gang, risk.count) == ("gang", 2)
-    assert risk.reason == "pods that their spreads keep from their own nodes for a while may take its room"
+    assert risk.reason == "pods that wait for their turn, or are left out, may be bound first and keep it from its node"
     assert plan.certificate.status is Status.FEASIBLE
 
 
@@ -169,3 +169,20 @@ def test_a_daemon_set_s_pod_of_a_new_node_may_come_before_affinity_begins_a_doma
     reason = f"the pods that its pod affinity over {ZONE} needs may come to other nodes first"
     assert risks == ([("ns/together", 2, reason)] if selected else [])
     assert plan.certificate.status is (Status.FEASIBLE if selected else Status.OPTIMAL)
+
+
+def test_a_pod_that_is_left_out_may_be_bound_first_and_keep_others_out() -> None:
+    """One pod whose anti-affinity selects three others; as many as can be are served."""
+    alone = _pod(app="b", pod_anti_affinity=(PodAffinityTerm(ZONE, replace(A, namespaces=("",))),))
+    nodes = (_node("za", "spot", 3, "n0"), _node("za", "spot", 1, "n1"))
+    here = _pod(node_selector=((HOST, "n0"),))
+    plan = _solved([PodSet("ns/alone", alone, 1), PodSet("ns/a", here, 3)], (), nodes)
+    assert [plan.pod_classes[each.pod_class].example for each in plan.unplaced] == ["ns/alone"]
+    risks = [(plan.pod_classes[each.pod_class].example, each.count) for each in plan.may_get_stuck]
+    assert risks == [("ns/a", 3)]
+    assert plan.may_get_stuck[0].reason == (
+        "pods that wait for their turn, or are left out, may be bound first and keep it from its node"
+    )
+    assert plan.certificate.status is Status.FEASIBLE
+    first = PodSet("ns/a", here, 3, priority=1)
+    assert not _solved([PodSet("ns/alone", alone, 1), first], (), nodes).may_get_stuck
