@@ -10,12 +10,15 @@ from typing import Any
 
 from bench.hunted.cases import Case, NotPlannedError, NotReadError, PlannedCase, name_of, planned, question
 from solver.model import Status
+from solver.planning.own_way import left_without_node
 from tests.oracle import KubeScheduler
 
 TOLERATED: Mapping[str, str] = {
     "stuck, as the plan says": "nominations say where pods go and not who comes first, and some orders leave a planned"
     " pod without a node",
-    "free to go, stuck": "no nomination steers who binds where: a plan of files may get stuck in an unlucky order",
+    "free to go, stuck": "no nomination steers who binds where: a plan of files may get stuck in an unlucky order, and"
+    " says so",
+    "free to go, stuck, for volumes or devices": "the same, and it does not say so: orders are not played with these",
     "stuck, others instead": "a pod that is left out has the place of one like it: as many are served",
     "stuck, left out first": "no nomination keeps a pod that is left out from binding first, and constraints then keep"
     " others out: without it in the queue nobody gets stuck",
@@ -61,8 +64,15 @@ def judged(case: Case, scheduler: KubeScheduler, directory: Path, *, free: bool 
     if free and not faults:
         loose = scheduler.ask(question(case, found, nominated=False))
         if len(loose["stuck"]) > len(loose["stuck"][0]["instead"] if loose["stuck"] else ()):
-            faults.append(Found("free to go, stuck", _said(loose["stuck"])))
+            kind = "free to go, stuck"
+            if not left_without_node(found.problem, found.plan, nominated=False):
+                kind += ", for volumes or devices" if _have_volumes_or_devices(case) else ", unsaid"
+            faults.append(Found(kind, _said(loose["stuck"])))
     return faults
+
+
+def _have_volumes_or_devices(case: Case) -> bool:
+    return any(each["spec"].get("volumes") or each["spec"].get("resourceClaims") for each in case["pending"])
 
 
 def _soundness(case: Case, scheduler: KubeScheduler, found: PlannedCase, answer: Mapping[str, Any]) -> list[Found]:

@@ -66,6 +66,7 @@ def as_json(planned: Planned) -> dict[str, Any]:
         "existing": [{"node": n.node, "pods": _by_class(n.pods)} for n in plan.existing],
         "unplaced": [{"class": u.pod_class, "count": u.count, "reasons": list(u.reasons)} for u in plan.unplaced],
         **({"may_get_stuck": stuck} if (stuck := [_risk_json(each) for each in plan.may_get_stuck]) else {}),
+        **({"may_get_stuck_unless_nominated": free} if (free := _unless_nominated_json(planned)) else {}),
         **({"limited": limited_json(planned.limited)} if planned.limited else {}),
         **({"daemons_without_room": waiting} if (waiting := list(daemons_without_room(planned))) else {}),
         **({"relaxed": [_relaxed_json(each) for each in plan.relaxed]} if plan.relaxed else {}),
@@ -74,6 +75,10 @@ def as_json(planned: Planned) -> dict[str, Any]:
 
 def _risk_json(risk: MayGetStuck) -> dict[str, Any]:
     return {"class": risk.pod_class, "count": risk.count, "reason": risk.reason}
+
+
+def _unless_nominated_json(planned: Planned) -> list[dict[str, Any]]:
+    return [{"class": index, "count": count} for index, count in sorted(planned.unless_nominated.items())]
 
 
 def _relaxed_json(relaxed: Relaxed) -> dict[str, Any]:

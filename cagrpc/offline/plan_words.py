@@ -37,6 +37,8 @@ def print_plan(planned: Planned, out: Console, *, verbose: bool = False) -> None
     _print_sets(planned, out, "Pods with a place against their preferences", _relaxed(planned), verbose=verbose)
     risks = ((each.pod_class, each.count, each.reason) for each in plan.may_get_stuck)
     _print_sets(planned, out, "Pods that may get stuck without a node", risks, verbose=verbose)
+    if planned.unless_nominated:
+        _say(out, f"warning: {_unless_nominated(planned)}")
     wanted, opened = sum(each.count for each in plan.pod_classes), sum(each.delta for each in plan.increments)
     unplaced = sum(each.count for each in plan.unplaced)
     existing = sum(sum(each.pods.values()) for each in plan.existing)
@@ -52,6 +54,15 @@ def print_plan(planned: Planned, out: Console, *, verbose: bool = False) -> None
     for each in daemons_without_room(planned):
         _say(out, f"warning: {each}")
     _say(out, sentence_of_cost(planned))
+
+
+def _unless_nominated(planned: Planned) -> str:
+    which = ", ".join(planned.plan.pod_classes[index].example for index in [*planned.unless_nominated][:_MOST_NAMED])
+    pods = pluralize(sum(planned.unless_nominated.values()), "pod")
+    return (
+        f"{pods} ({which}) may get stuck without a node where nothing nominates pods to their nodes, as `drive: plan`"
+        " does: the scheduler binds each to a node of its own choice"
+    )
 
 
 def print_explanation(planned: Planned, explanation: Explanation, out: Console, *, verbose: bool = False) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -20,6 +20,7 @@ from solver.explanation.model import WhyLimited
 from solver.model.money import hourly
 from solver.model.plan import PlanProgress, TellProgress
 from solver.model.quantities import pluralize
+from solver.planning.own_way import left_without_node
 
 T = TypeVar("T")
 
@@ -40,6 +41,9 @@ class Planned:
     groups: Mapping[str, NodeGroup]
     limited: WhyLimited | None = None
     """What the maximum sizes and limits that it has used up cost together; None where that is nothing."""
+    unless_nominated: Mapping[int, int] = field(default_factory=dict)
+    """By class how many pods may get stuck where nothing nominates pods to their nodes; empty where these are no more
+    than the plan's `may_get_stuck`."""
 
 
 def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
@@ -48,7 +52,8 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     pods = sum(each.count for each in problem.pod_sets)
     first = budget.part(1 - _LIMITED_SHARE) if limited and can_bind(problem) else budget
     found = _watched(f"planning {pluralize(pods, 'pod')}", lambda report: solve(problem, first, report))
-    planned = Planned(found, problem, budget, {group.id: group for group in problem.node_groups})
+    groups = {group.id: group for group in problem.node_groups}
+    planned = Planned(found, problem, budget, groups, unless_nominated=_unless_nominated(problem, found))
     changes = reached(problem, found) if limited and not budget.interrupted else ()
     if not changes:
         return planned
@@ -56,6 +61,11 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     return replace(
         planned, limited=_watched("planning without limits", lambda _: without(problem, found, changes, again))
     )
+
+
+def _unless_nominated(problem: Problem, found: Plan) -> Mapping[int, int]:
+    risks = left_without_node(problem, found, nominated=False)
+    return risks if sum(risks.values()) > sum(each.count for each in found.may_get_stuck) else {}
 
 
 def explain_plan(planned: Planned, widen: Widen = as_it_is) -> Explanation:

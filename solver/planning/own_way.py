@@ -138,12 +138,12 @@ def _why(spec: PodSpec) -> str:
     return f"its {' and '.join(constraints)} may keep it from every node if the scheduler binds others first"
 
 
-def left_without_node(problem: Problem, plan: Plan) -> Mapping[int, int]:
+def left_without_node(problem: Problem, plan: Plan, *, nominated: bool = True) -> Mapping[int, int]:
     """Return by class how many planned pods have no node in the worst of the orders that were played; nothing where
-    each has one in all of them, or where that is not looked at."""
-    if not is_played(problem, plan) or not _orders_differ(problem, plan):
+    each has one in all of them, or where that is not looked at. Without `nominated` no pod is nominated to its node."""
+    if not is_played(problem, plan) or (nominated and not _orders_differ(problem, plan)):
         return {}
-    play = _OwnWay(problem, plan)
+    play = _OwnWay(problem, plan, nominated=nominated)
     worst: Counter[int] = Counter()
     for number in range(_MOST_ORDERS):
         found = play.run(number)
@@ -265,7 +265,7 @@ class _PodFilters:
 
 
 class _OwnWay:
-    def __init__(self, problem: Problem, plan: Plan) -> None:
+    def __init__(self, problem: Problem, plan: Plan, *, nominated: bool) -> None:
         self.steps = 0
         self._classes = {each.index: each for each in plan.pod_classes}
         self._hosts: list[_PlayedNode] = []
@@ -273,6 +273,8 @@ class _OwnWay:
         self._daemons: list[tuple[_PlayedNode, PodSpec]] = []
         """DaemonSets' pods of new nodes, of which `free` has the room taken."""
         self._hold(problem, plan)
+        if not nominated:
+            self._pods = [replace(each, nominated=False) for each in self._pods]
         for of, count in _left_out(plan):
             self._pods += [_PlayedPod(of) for _ in range(min(count, _MOST_LEFT_OUT))]
         specs = dict.fromkeys(each.of.spec for each in self._pods)

@@ -13,12 +13,13 @@ from cagrpc.cli.main import main
 from cagrpc.controllers.planning.records import PlanRecord
 from cagrpc.errors import InvalidConfiguration
 from cagrpc.offline import plan_report, plan_words
-from cagrpc.offline.planning import Planned
+from cagrpc.offline.planning import Planned, plan
 from cagrpc.offline.previous import read_previous
 from cagrpc.tables import console
 from solver import Budget, NodeGroup, PodSet, PodSpec, Problem, solve
 from solver.model import (
     MayGetStuck,
+    Node,
     NodeGroupIncrease,
     PlacedOnNode,
     Plan,
@@ -195,6 +196,21 @@ def test_pods_that_may_get_stuck_are_shown(planned: Planned, capsys: pytest.Capt
     assert "2 pods like default/small" in row
     (warning,) = PlanRecord("p", 0.0, "pods").of(risky.plan).warnings
     assert warning == "2 pods like default/small may get stuck without a node: others may come first"
+
+
+def test_pods_that_may_get_stuck_unless_they_are_nominated_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """A large pod has the only node with room for it, where the scheduler may put a small one."""
+    nodes = tuple(Node(name, {"cpu": cpu, "pods": 10}) for name, cpu in (("large", 2000), ("small", 1000)))
+    wanted = [PodSet(f"default/{cpu}m", PodSpec((("cpu", cpu),)), 1) for cpu in (2000, 1000)]
+    planned = plan(Problem(tuple(wanted), (), nodes), Budget(deterministic_seconds=1.0))
+    assert not planned.plan.may_get_stuck
+    large = next(each.index for each in planned.plan.pod_classes if each.example == "default/2000m")
+    assert plan_report.as_json(planned)["may_get_stuck_unless_nominated"] == [{"class": large, "count": 1}]
+    plan_words.print_plan(planned, console())
+    out = " ".join(capsys.readouterr().out.split())
+    assert "warning: 1 pod (default/2000m) may get stuck without a node where nothing nominates pods" in out
+    roomy = replace(planned.problem, nodes=(replace(nodes[0], free={"cpu": 3000, "pods": 10}), nodes[1]))
+    assert "may_get_stuck_unless_nominated" not in plan_report.as_json(plan(roomy, planned.budget))
 
 
 def test_preferences_that_were_given_up_are_shown(planned: Planned, capsys: pytest.CaptureFixture[str]) -> None:
