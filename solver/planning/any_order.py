@@ -49,7 +49,7 @@ def for_any_order(
             found.append(bounded_by(other, plan))
     if not found:
         return with_risks(plan, risks) if risks else plan
-    return best_of(found)
+    return replace(best_of(found), elapsed_seconds=budget.elapsed_seconds())
 
 
 def _served(plan: Plan) -> list[float]:
