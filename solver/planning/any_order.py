@@ -15,10 +15,12 @@ from itertools import combinations_with_replacement, islice
 from solver.model import NodeGroup, Plan, PodSpec, Problem
 from solver.model.budget import RunningBudget
 from solver.model.capacity import new_node, room_of, unshared
+from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal
 from solver.planning.own_way import is_played, left_without_node, with_risks
 from solver.planning.write_plan import best_of, bounded_by
 from solver.reduction.reduced import obliged
+from solver.verify.check import check
 from solver.verify.filters import fault
 
 _MOST_NODES, _MOST_TRIED = 2, 12
@@ -46,10 +48,18 @@ def for_any_order(
         other = search(_with_nodes(problem, plan, more), RunningBudget(budget.next_plan(_SHARE)))
         as_good = _served(other) <= _served(plan) if risks else _served(other) < _served(plan)
         if as_good and _empty(other) <= _empty(plan) and not left_without_node(problem, other):
-            found.append(bounded_by(other, plan))
+            found += _checked(problem, bounded_by(other, plan))
     if not found:
         return with_risks(plan, risks) if risks else plan
     return replace(best_of(found), elapsed_seconds=budget.elapsed_seconds())
+
+
+def _checked(problem: Problem, plan: Plan) -> list[Plan]:
+    try:
+        check(problem, plan)
+    except UncheckedPlanError:
+        return []
+    return [plan]
 
 
 def _served(plan: Plan) -> list[float]:
