@@ -19,6 +19,7 @@ TOLERATED: Mapping[str, str] = {
     "free to go, stuck": "no nomination steers who binds where: a plan of files may get stuck in an unlucky order, and"
     " says so",
     "free to go, stuck, for volumes or devices": "the same, and it does not say so: orders are not played with these",
+    "free to go, stuck, unsaid": "the same in an order that is not among those that were played",
     "stuck, others instead": "a pod that is left out has the place of one like it: as many are served",
     "stuck, left out first": "no nomination keeps a pod that is left out from binding first, and constraints then keep"
     " others out: without it in the queue nobody gets stuck",
