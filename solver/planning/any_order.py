@@ -33,18 +33,21 @@ _SERVING = (Goal.UNSERVED, Goal.WAITING)
 def for_any_order(
     problem: Problem, plan: Plan, search: Callable[[Problem, RunningBudget], Plan], budget: RunningBudget
 ) -> Plan:
-    """Return the plan if it holds in each order that is played and leaves nobody out who might be served, or else the
-    best one found that does, and serves more where that is the fault; the plan with the pods that may get stuck where
-    there is none. `search` returns a plan of a problem that is like this one."""
+    """Return the plan if it holds in each order that is played and leaves nobody out whom terms between pods or spreads
+    concern and who might be served, or else the best one found that does, and serves more where that is the fault; the
+    plan with the pods that may get stuck where there is none. `search` returns a plan of a problem that is like this
+    one."""
     risks = left_without_node(problem, plan)
-    left = [each.pod_class for each in plan.unplaced] if plan.certificate.unserved_unproven else []
+    left = _might_be_served(plan)
     if not risks and (not left or not is_played(problem, plan)):
         return plan
-    wanting = [plan.pod_classes[index].spec for index in (*risks, *left)]
+    wanting = [*(plan.pod_classes[index].spec for index in risks), *left]
     found: list[Plan] = []
     for more in islice(_more_nodes(problem, plan, wanting), _MOST_TRIED):
-        if budget.exhausted or (found and more.total() > 1):
+        seconds = _SHARE * budget.total_seconds
+        if budget.exhausted or budget.left_seconds() < seconds or (found and more.total() > 1):
             break
+        budget.charge(seconds)
         other = search(_with_nodes(problem, plan, more), RunningBudget(budget.next_plan(_SHARE)))
         as_good = _served(other) <= _served(plan) if risks else _served(other) < _served(plan)
         if as_good and _empty(other) <= _empty(plan) and not left_without_node(problem, other):
@@ -52,6 +55,13 @@ def for_any_order(
     if not found:
         return with_risks(plan, risks) if risks else plan
     return replace(best_of(found), elapsed_seconds=budget.elapsed_seconds())
+
+
+def _might_be_served(plan: Plan) -> list[PodSpec]:
+    if not plan.certificate.unserved_unproven:
+        return []
+    left = (plan.pod_classes[each.pod_class].spec for each in plan.unplaced)
+    return [spec for spec in left if spec.topology_spread or spec.pod_affinity or spec.pod_anti_affinity]
 
 
 def _checked(problem: Problem, plan: Plan) -> list[Plan]:

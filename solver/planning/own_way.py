@@ -118,6 +118,12 @@ def _counting(pods: Sequence[tuple[PodSpec, int]], spreads: Sequence[tuple[Topol
     return found
 
 
+def as_scheduled(problem: Problem, plan: Plan) -> Plan:
+    """Return the plan with the pods that may get stuck, if there are any."""
+    risks = left_without_node(problem, plan)
+    return with_risks(plan, risks) if risks else plan
+
+
 def with_risks(plan: Plan, left: Mapping[int, int]) -> Plan:
     """Return the plan with the pods that may get stuck, by class. It is not called optimal then: it serves fewer, or
     costs more once these are planned again."""

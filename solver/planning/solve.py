@@ -32,6 +32,7 @@ from solver.model.validation import validate
 from solver.planning import write_plan
 from solver.planning.any_order import for_any_order
 from solver.planning.gang_domains import in_gang_domains
+from solver.planning.own_way import as_scheduled
 from solver.planning.progress import SILENT, SearchProgress
 from solver.planning.reasons import with_reasons
 from solver.planning.search import SearchResult, are_rules_few, optimise
@@ -106,8 +107,10 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
         check(problem, found.plan)
     except UncheckedPlanError as error:
         raise _UncheckedSpecsError(found.plan.pod_classes[index].spec for index in error.pod_classes) from error
-    plan = for_any_order(problem, found.plan, lambda other, part: _in_domains(other, part).plan, budget)
-    return plan if found.has_reasons else with_reasons(problem, plan, found.reduced)
+    if found.has_reasons:
+        return as_scheduled(problem, found.plan)
+    plan = for_any_order(problem, found.plan, lambda other, part: _searched(other, part, SILENT), budget)
+    return with_reasons(problem, plan, found.reduced)
 
 
 @dataclass(frozen=True, slots=True)
