@@ -66,7 +66,7 @@ def judged(case: Case, scheduler: KubeScheduler, directory: Path, *, free: bool 
         loose = scheduler.ask(question(case, found, nominated=False))
         if len(loose["stuck"]) > len(loose["stuck"][0]["instead"] if loose["stuck"] else ()):
             kind = "free to go, stuck"
-            if not left_without_node(found.problem, found.plan, nominated=False):
+            if not left_without_node(found.problem, found.plan, nominated=False, times=5):
                 kind += ", for volumes or devices" if _have_volumes_or_devices(case) else ", unsaid"
             faults.append(Found(kind, _said(loose["stuck"])))
     return faults

@@ -27,6 +27,8 @@ T = TypeVar("T")
 TIMES_THE_BUDGET = 5.0
 """The budget of an explanation in multiples of the planning budget: it plans many variations."""
 
+_TIMES_THE_ORDERS = 5
+"""Of those in which a plan is played whose pods are nominated."""
 _LIMITED_SHARE = 0.25
 """Of the time, for what limits cost, where there are any."""
 
@@ -64,7 +66,7 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
 
 
 def _unless_nominated(problem: Problem, found: Plan) -> Mapping[int, int]:
-    risks = left_without_node(problem, found, nominated=False)
+    risks = left_without_node(problem, found, nominated=False, times=_TIMES_THE_ORDERS)
     return risks if sum(risks.values()) > sum(each.count for each in found.may_get_stuck) else {}
 
 

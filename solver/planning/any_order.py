@@ -27,6 +27,8 @@ _MOST_NODES, _MOST_TRIED = 2, 12
 """Nodes more than the plan has, and how many such plans are made."""
 _SHARE = 0.1
 """Of the budget, for each of them."""
+_TIMES = 5
+"""As many orders are played with these as with the plan: of many tried one may hold in some by luck."""
 _SERVING = (Goal.UNSERVED, Goal.WAITING)
 
 
@@ -50,7 +52,7 @@ def for_any_order(
         budget.charge(seconds)
         other = search(_with_nodes(problem, plan, more), RunningBudget(budget.next_plan(_SHARE)))
         as_good = _served(other) <= _served(plan) if risks else _served(other) < _served(plan)
-        if as_good and _empty(other) <= _empty(plan) and not left_without_node(problem, other):
+        if as_good and _empty(other) <= _empty(plan) and not left_without_node(problem, other, times=_TIMES):
             found += _checked(problem, bounded_by(other, plan))
     if not found:
         return with_risks(plan, risks) if risks else plan

@@ -46,9 +46,9 @@ from solver.verify.places import CheckedPlaces
 
 _MOST_NODES, _MOST_PODS = 300, 2_000
 """Above it a plan is not played."""
-_MOST_STEPS, _MOST_ORDERS, _MOST_FREE_ORDERS = 10_000, 100, 500
-"""Of which one compares a pod with one constraint on a node, and in how many orders a plan is played, the last where no
-pod is nominated: what takes more is played in fewer, or not at all."""
+_MOST_STEPS, _MOST_ORDERS = 10_000, 100
+"""Of which one compares a pod with one constraint on a node, and in how many orders a plan is played: what takes more
+is played in fewer, or not at all."""
 _AT_ONCE = 32
 """Domains of a spread, or nodes that are compared with one in preparation, in the time of a step."""
 _MOST_LEFT_OUT = 10
@@ -144,16 +144,17 @@ def _why(spec: PodSpec) -> str:
     return f"its {' and '.join(constraints)} may keep it from every node if the scheduler binds others first"
 
 
-def left_without_node(problem: Problem, plan: Plan, *, nominated: bool = True) -> Mapping[int, int]:
+def left_without_node(problem: Problem, plan: Plan, *, nominated: bool = True, times: int = 1) -> Mapping[int, int]:
     """Return by class how many planned pods have no node in the worst of the orders that were played; nothing where
-    each has one in all of them, or where that is not looked at. Without `nominated` no pod is nominated to its node."""
+    each has one in all of them, or where that is not looked at. Without `nominated` no pod is nominated to its node.
+    So many `times` as many orders are played as else."""
     if not is_played(problem, plan) or (nominated and not _orders_differ(problem, plan)):
         return {}
-    play = _OwnWay(problem, plan, nominated=nominated)
+    play = _OwnWay(problem, plan, nominated=nominated, most_steps=times * _MOST_STEPS)
     worst: Counter[int] = Counter()
-    for number in range(_MOST_ORDERS if nominated else _MOST_FREE_ORDERS):
+    for number in range(times * _MOST_ORDERS):
         found = play.run(number)
-        if play.steps > _MOST_STEPS:
+        if play.is_out_of_steps:
             break
         worst = max(worst, found, key=lambda each: each.total())
     return worst
@@ -271,8 +272,8 @@ class _PodFilters:
 
 
 class _OwnWay:
-    def __init__(self, problem: Problem, plan: Plan, *, nominated: bool) -> None:
-        self.steps = 0
+    def __init__(self, problem: Problem, plan: Plan, *, nominated: bool, most_steps: int) -> None:
+        self.steps, self._most_steps = 0, most_steps
         self._classes = {each.index: each for each in plan.pod_classes}
         self._hosts: list[_PlayedNode] = []
         self._pods: list[_PlayedPod] = []
@@ -309,6 +310,10 @@ class _OwnWay:
         self._at_first = [dict(each.of) for each in self._tallies]
         self._cost = {spec: self._steps_of(rules) for spec, rules in self._rules.items()}
         self._may: dict[tuple[PodSpec, int], bool] = {}
+
+    @property
+    def is_out_of_steps(self) -> bool:
+        return self.steps > self._most_steps
 
     def _counted(self, tally: _DomainCounts, specs: Sequence[PodSpec]) -> list[int]:
         """Return the numbers of the specs whose pods it counts."""
@@ -401,7 +406,7 @@ class _OwnWay:
             if pod.nominated and pod.host is not None:
                 self._nominated[pod.host].append(pod)
         more = True
-        while more and waiting and self.steps <= _MOST_STEPS:
+        while more and waiting and not self.is_out_of_steps:
             left = [pod for pod in waiting if not self._binds(pod, random)]
             more, waiting = len(left) < len(waiting), left
         stuck = Counter(pod.of.index for pod in waiting if pod.host is not None)
@@ -409,7 +414,7 @@ class _OwnWay:
         return stuck if stuck.total() > instead else Counter()
 
     def _binds(self, pod: _PlayedPod, random: Random) -> bool:
-        if self.steps > _MOST_STEPS:
+        if self.is_out_of_steps:
             return False
         own = pod.host if pod.nominated else None
         if own is not None and self._takes(self._hosts[own], pod):
@@ -454,7 +459,7 @@ class _OwnWay:
         if not others:
             return True
         self.steps += self._cost[spec] + 2 * sum(len(self._adding[other]) for other in others)
-        if self.steps > _MOST_STEPS:
+        if self.is_out_of_steps:
             return False  # and nothing is said of this order
         looks = self._looks_between(spec)
         for other in others:
