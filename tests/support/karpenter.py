@@ -11,10 +11,11 @@ from cagrpc.api.encoding.json_documents import epoch_seconds, timestamp
 from cagrpc.backends.karpenter.backend import KarpenterBackend
 from cagrpc.backends.karpenter.claims import EVENTS, NODE_CLAIMS, claim, reason
 from cagrpc.backends.karpenter.plugin import KarpenterSettings, NodeClass, Parameters, node_pool
-from cagrpc.backends.karpenter.pools import NODE_POOLS, NodePools
+from cagrpc.backends.karpenter.pools import NODE_POOLS, NodePools, NodePoolState
 from cagrpc.backends.karpenter.pools import node_pool as decoded_pool
 from cagrpc.backends.karpenter.store import ClaimStore
 from cagrpc.cluster.markers import FLEET_LABEL
+from cagrpc.cluster.view.objects import Named
 from cagrpc.errors import InvalidInput
 from cagrpc.kube.client.envelopes import Encoding, identity
 from cagrpc.kube.informer.informers import InformerStore
@@ -85,7 +86,7 @@ class PlayedKarpenter:
             ours = [found for found in self._objects(NODE_CLAIMS) if _is_of(fleet, found)]
             claims.replaced(_decoded(claim, ours))
             claims.reasons.replaced(_decoded(reason, self._objects(EVENTS)))
-            pools.replaced([decoded_pool(found) for found in self._objects(NODE_POOLS)])
+            pools.followed.replaced([_pool(found) for found in self._objects(NODE_POOLS)])
             for each in (claims, pools):
                 _synced(each)
 
@@ -106,7 +107,7 @@ class PlayedKarpenter:
                 elif kind == EVENTS:
                     _show(claims.reasons, reason, document, there=there)
                 elif kind == NODE_POOLS:
-                    _show(pools, decoded_pool, document, there=there)
+                    _show(pools.followed, _pool, document, there=there)
 
     # ---- Karpenter
 
@@ -204,6 +205,10 @@ def _decoded(decode: Callable[[Any], Any], documents: list[Document]) -> list[An
         except InvalidInput:  # an informer leaves it out
             continue
     return found
+
+
+def _pool(document: Document) -> Named[NodePoolState]:
+    return Named(document["metadata"]["name"], decoded_pool(document))
 
 
 def _show(sink: Any, decode: Callable[[Any], Any], document: Document, *, there: bool) -> None:

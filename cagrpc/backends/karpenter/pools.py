@@ -11,13 +11,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from cagrpc.api.encoding.json_documents import mapping, members, texts
+from cagrpc.api.encoding.json_documents import mapping, members, object_key, texts
 from cagrpc.backends.karpenter.plugin import NodeClass
+from cagrpc.cluster.view.objects import Named
+from cagrpc.cluster.view.sinks import Followed, Values
 from cagrpc.errors import CagrpcError, InvalidConfiguration, NotFound
 from cagrpc.fleet.catalogue import EPHEMERAL_STORAGE
 from cagrpc.kube.client.client import Client
-from cagrpc.kube.client.envelopes import Encoding, ObjectIdentity
-from cagrpc.kube.informer.informers import Informer, InformerStore
+from cagrpc.kube.client.envelopes import Encoding
+from cagrpc.kube.informer.informers import InformerStore
 from cagrpc.kube.informer.resource import Resource
 from solver.model.quantities import amount, parse_quantity
 
@@ -143,25 +145,13 @@ class NodePools(InformerStore):
         """`names` are those that are ours."""
         self._names = names
         self._lock = threading.Lock()
-        self._pools: dict[str, NodePoolState] = {}
-        resource = Resource(NODE_POOLS, node_pool, Encoding.JSON)
-        self.informers = (Informer(client, resource, self),)
+        self._pools: Values[NodePoolState] = Values()
+        resource = Resource(NODE_POOLS, lambda found: Named(object_key(found), node_pool(found)), Encoding.JSON)
+        self.followed = Followed(resource, self._pools, self._lock)
+        self.informers = (self.followed.informer(client),)
 
     @property
     def fighting(self) -> Mapping[str, NodePoolState]:
         """Return the NodePools that would fight us, by name."""
         with self._lock:
-            return {name: pool for name, pool in self._pools.items() if pool.faults and name in self._names}
-
-    def replaced(self, objects: Iterable[NodePoolState]) -> None:
-        found = {pool.name: pool for pool in objects}
-        with self._lock:
-            self._pools = found
-
-    def applied(self, obj: NodePoolState) -> None:
-        with self._lock:
-            self._pools[obj.name] = obj
-
-    def deleted(self, of: ObjectIdentity) -> None:
-        with self._lock:
-            self._pools.pop(of.name, None)
+            return {name: pool for name, pool in self._pools.of.items() if pool.faults and name in self._names}

@@ -30,7 +30,7 @@ from cagrpc.cluster.view.nodes import NodeTable
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.pods import PodTable, RememberedPod
 from cagrpc.cluster.view.shares import weight
-from cagrpc.cluster.view.sinks import KeyedValues
+from cagrpc.cluster.view.sinks import Values
 from cagrpc.errors import InvalidInput
 from solver.model import PodSelector, PodSpec, RunningPods
 from solver.model.eligibility import selects
@@ -94,7 +94,7 @@ class _Covering:
         return tuple(sorted(found)[:_MOST_NAMED])
 
 
-class DisruptionBudgets(KeyedValues[DisruptionBudget]):
+class DisruptionBudgets(Values[DisruptionBudget]):
     """The table of PodDisruptionBudgets."""
 
     def __init__(self) -> None:

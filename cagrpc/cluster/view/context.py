@@ -23,7 +23,7 @@ from cagrpc.api.encoding.messages import known_to_message, message_to_dict, pars
 from cagrpc.api.gen import kubernetes_pb2
 from cagrpc.cluster.view.objects import Named
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.sinks import KeyedValues
+from cagrpc.cluster.view.sinks import Values
 from solver.model import Labels, Operator, Requirement
 from solver.model.eligibility import matches_requirement
 
@@ -116,7 +116,7 @@ class ReadingContext:
         self._matching: dict[Conditions, Matching] = {}
         self._most = 100
         self._namespaces = _NamespacesVersion(self)
-        self.runtime_classes: KeyedValues[RuntimeClass] = KeyedValues(
+        self.runtime_classes: Values[RuntimeClass] = Values(
             lambda _name, _before, _after: references.changed(OF_RUNTIME_CLASSES)
         )
 

@@ -54,7 +54,7 @@ from cagrpc.cluster.state import ClusterNode, oldest_first
 from cagrpc.cluster.view.classes import CountedSet
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.sinks import KeyedValues, Values
+from cagrpc.cluster.view.sinks import Values
 from cagrpc.runtime.clock import MonotonicClock, monotonic
 from cagrpc.runtime.priority_map import PriorityMap
 from solver.model import Labels, PodSpec
@@ -141,7 +141,7 @@ class DeviceTable:
 
     @staticmethod
     def _tables(changed: Callable[[str, Any, Any], None]) -> Sequence[Values[Any]]:
-        return tuple(KeyedValues(changed) for _ in VERSIONS)
+        return tuple(Values(changed) for _ in VERSIONS)
 
     def _by_key(self, kind: str) -> Callable[[str, Any, Any], None]:
         return lambda key, _before, _after: self._references.changed((kind, key))

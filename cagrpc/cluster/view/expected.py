@@ -465,7 +465,7 @@ class ExpectedPods:
         for root in sorted(roots | {self._tree.root(key) for key in changed}):
             self._change(root)
 
-    def put_quota(self, before: Quota | None, after: Quota | None) -> None:
+    def put_quota(self, _key: str, before: Quota | None, after: Quota | None) -> None:
         for each, left in ((before, False), (after, True)):
             if each is not None:
                 of = self._quotas[each.namespace]

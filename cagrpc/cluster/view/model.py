@@ -43,7 +43,7 @@ from cagrpc.cluster.view.objects import Keyed, ObservedPod, PodReader, read_node
 from cagrpc.cluster.view.pods import PodTable
 from cagrpc.cluster.view.references import Reference
 from cagrpc.cluster.view.requirements import Requirements
-from cagrpc.cluster.view.sinks import Followed, KeyedValues, Table, Values, by_uid
+from cagrpc.cluster.view.sinks import Followed, Table, Values, by_uid
 from cagrpc.cluster.view.slack import SlackTable
 from cagrpc.cluster.view.storage import (
     CAPACITIES,
@@ -178,7 +178,7 @@ class ClusterModel:
             self._fed(Resource(PODS, reader.read), self._pods, by_uid),
             self._fed(
                 Resource(NAMESPACES, read_namespace, optional=True),
-                KeyedValues(self._namespace_changed),
+                Values(self._namespace_changed),
                 listed=self._context.namespaces_listed,
             ),
             self._json(RUNTIME_CLASSES, "RuntimeClass", read_runtime_class, self._context.runtime_classes),
@@ -452,7 +452,7 @@ class ClusterModel:
         """What the volumes of pods depend on. Where it may not be listed, volumes are not planned, and a warning says
         so."""
         storage, room, nodes = self._storage, self._storage.room, self._nodes
-        limits = KeyedValues[dict[str, int]](lambda name, _, limits: nodes.put_limits(name, limits))
+        limits = Values[dict[str, int]](lambda name, _, limits: nodes.put_limits(name, limits))
         csi = "/apis/storage.k8s.io/v1"
         storage.volume_changed = nodes.put_volume
         for path, kind, read, table, listed in (
@@ -501,7 +501,7 @@ class ClusterModel:
         read = seen if seen.source is None else self._reader.read(seen.source)
         return read, map(self._context.follow, read.pod.namespace_selectors)
 
-    def _changed(self, before: Workload | None, after: Workload | None) -> None:
+    def _changed(self, key: str, before: Workload | None, after: Workload | None) -> None:
         source = after
         for each in (before, after):
             if each is not None:
@@ -509,7 +509,7 @@ class ClusterModel:
         if source is not None and source.source is not None:
             after = self._workload_reader.read(*source.source).value
             of = [OF_RUNTIME_CLASSES, *map(self._context.follow, after.namespace_selectors)]
-            self._references.put(("workload", source.key), of, lambda: self._changed(source, source))
+            self._references.put(("workload", source.key), of, lambda: self._changed(key, source, source))
         if self._expected is not None:
             self._expected.put_workload(before, after)
         if self._slack is not None:

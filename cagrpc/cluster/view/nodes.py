@@ -374,7 +374,7 @@ class NodeTable:
         self._limits_changed = True
         self.forget(use)
 
-    def put_attachment(self, before: Attachment | None, after: Attachment | None) -> None:
+    def put_attachment(self, _key: str, before: Attachment | None, after: Attachment | None) -> None:
         """Set a VolumeAttachment."""
         for each, count in ((before, -1), (after, 1)):
             if each is not None and each.volume and each.driver:

@@ -16,7 +16,7 @@ from cagrpc.cluster.state import PodRef
 from cagrpc.cluster.view.devices import DeviceTable
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.sinks import KeyedValues
+from cagrpc.cluster.view.sinks import Values
 from cagrpc.cluster.view.storage import Storage
 from cagrpc.runtime.clock import MonotonicClock
 from solver.model import Labels
@@ -27,11 +27,11 @@ class PodGroups:
 
     def __init__(self, references: References) -> None:
         self._references = references
-        self._tables: list[KeyedValues[PodGroup]] = []
+        self._tables: list[Values[PodGroup]] = []
 
-    def table(self) -> KeyedValues[PodGroup]:
+    def table(self) -> Values[PodGroup]:
         """Return a table of one more of them."""
-        self._tables.append(KeyedValues(self._changed))
+        self._tables.append(Values(self._changed))
         return self._tables[-1]
 
     def of(self, gang: str) -> PodGroup | None:

@@ -31,8 +31,8 @@ class Table(Protocol[K_contra]):
 class Values(Generic[V]):
     """A table of named values."""
 
-    def __init__(self, changed: Callable[[V | None, V | None], None] | None = None) -> None:
-        """`changed` is called with each change: the value before, and after."""
+    def __init__(self, changed: Callable[[str, V | None, V | None], object] = lambda *_: None) -> None:
+        """`changed` is called with each change: the key, the value before, and after."""
         self.of: dict[str, V] = {}
         self._changed = changed
 
@@ -42,33 +42,13 @@ class Values(Generic[V]):
     def put(self, named: Named[V]) -> None:
         before = self.of.get(named.key)
         self.of[named.key] = named.value
-        if self._changed:
-            self._changed(before, named.value)
-
-    def drop(self, key: str) -> None:
-        before = self.of.pop(key, None)
-        if self._changed:
-            self._changed(before, None)
-
-
-class KeyedValues(Values[V]):
-    """A table that tells which value has changed, and of nothing else."""
-
-    def __init__(self, changed: Callable[[str, V | None, V | None], None]) -> None:
-        """`changed` is called with each change: the key, the value before, and after."""
-        super().__init__()
-        self._tell = changed
-
-    def put(self, named: Named[V]) -> None:
-        before = self.of.get(named.key)
-        self.of[named.key] = named.value
         if before != named.value:
-            self._tell(named.key, before, named.value)
+            self._changed(named.key, before, named.value)
 
     def drop(self, key: str) -> None:
         before = self.of.pop(key, None)
         if before is not None:
-            self._tell(key, before, None)
+            self._changed(key, before, None)
 
 
 class Followed(Generic[K]):

@@ -37,7 +37,7 @@ from cagrpc.api.core.volumes import (
 from cagrpc.cluster.state import oldest_first
 from cagrpc.cluster.view.objects import ObservedPod, PodStage
 from cagrpc.cluster.view.references import Reference, References
-from cagrpc.cluster.view.sinks import KeyedValues, Values
+from cagrpc.cluster.view.sinks import Values
 
 CAPACITIES = "/apis/storage.k8s.io/v1/csistoragecapacities"
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
@@ -58,7 +58,7 @@ class StorageRoom:
     def __init__(self, references: References) -> None:
         self._references = references
         self.capacities: Values[StorageCapacity] = Values(
-            lambda *both: self._changed(each and each.class_name for each in both)
+            lambda _, *both: self._changed(each and each.class_name for each in both)
         )
         self.drivers: Values[bool] = Values(lambda *_: self._changed(self._classes()))
         """Whether the CSIStorageCapacities of a driver are looked at."""
@@ -117,9 +117,9 @@ class Storage:
 
     def __init__(self, references: References) -> None:
         self._references = references
-        self.claims: KeyedValues[VolumeClaim] = KeyedValues(self._claim_changed)
-        self.volumes: KeyedValues[Volume] = KeyedValues(self._volume_changed)
-        self.classes: KeyedValues[StorageClass] = KeyedValues(self._class_changed)
+        self.claims: Values[VolumeClaim] = Values(self._claim_changed)
+        self.volumes: Values[Volume] = Values(self._volume_changed)
+        self.classes: Values[StorageClass] = Values(self._class_changed)
         self.volume_changed: Callable[[str, Volume | None, Volume | None], None] = lambda _name, _before, _after: None
         """Called with each change of a volume: its name, the volume before, and after."""
         self.drivers: frozenset[str] = frozenset()

@@ -24,7 +24,7 @@ from cagrpc.cluster.view.context import OF_RUNTIME_CLASSES, ReadingContext
 from cagrpc.cluster.view.objects import Named, PodStage
 from cagrpc.cluster.view.requirements import Requirements
 from cagrpc.cluster.view.shares import BEYOND, Constraint, constraints_of, room_for
-from cagrpc.cluster.view.sinks import KeyedValues
+from cagrpc.cluster.view.sinks import Values
 from cagrpc.errors import InvalidInput, in_one_line
 from solver.model import PodSpec
 
@@ -149,7 +149,7 @@ def daemon_set(data: bytes, context: ReadingContext | None = None) -> Named[Daem
     return Named(f"{metadata.namespace}/{metadata.name}", DaemonSetPod(pod, source))
 
 
-class DaemonSetTable(KeyedValues[DaemonSetPod]):
+class DaemonSetTable(Values[DaemonSetPod]):
     """The table of DaemonSets."""
 
     def __init__(self, context: ReadingContext, requirements: Requirements) -> None:

@@ -76,8 +76,8 @@ class CheckStore(InformerStore):
         )
         self._workloads: Values[KueueWorkload] = Values(self._on_workload)
         self._checks: Values[Check] = Values(self._on_check)
-        self._configs: Values[RequestConfig | str] = Values(self._on_definition)
-        self._flavors: Values[Flavor] = Values(self._on_definition)
+        self._configs: Values[RequestConfig | str] = Values(self._everything)
+        self._flavors: Values[Flavor] = Values(self._everything)
         self._requests: Values[OwnRequest] = Values(self._on_request)
         self._templates: Values[OwnTemplate] = Values(self._templates_of.changed)
         self.followed: tuple[Followed[Any], ...] = (
@@ -143,7 +143,7 @@ class CheckStore(InformerStore):
         )
         return Followed(resource, table, self._lock)
 
-    def _on_workload(self, before: KueueWorkload | None, after: KueueWorkload | None) -> None:
+    def _on_workload(self, _key: str, before: KueueWorkload | None, after: KueueWorkload | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._keys.pop(before.uid, None)
         if before is not None:
@@ -154,26 +154,20 @@ class CheckStore(InformerStore):
             self._keys[after.uid] = after.key
             self._changed((WORKLOAD, after.key))
 
-    def _on_check(self, before: Check | None, after: Check | None) -> None:
-        found = after or before
-        if found is not None:
-            self._changed((CHECK, found.name))
-            for workload in self._workloads.of.values():
-                if any(str(each.get("name")) == found.name for each in workload.checks):
-                    self._changed((WORKLOAD, workload.key))
+    def _on_check(self, name: str, _before: Check | None, _after: Check | None) -> None:
+        self._changed((CHECK, name))
+        for workload in self._workloads.of.values():
+            if any(str(each.get("name")) == name for each in workload.checks):
+                self._changed((WORKLOAD, workload.key))
 
-    def _on_definition(self, before: object, after: object) -> None:
-        if before != after:
-            self._everything()
-
-    def _on_request(self, before: OwnRequest | None, after: OwnRequest | None) -> None:
-        self._requests_of.changed(before, after)
+    def _on_request(self, key: str, before: OwnRequest | None, after: OwnRequest | None) -> None:
+        self._requests_of.changed(key, before, after)
         for each in (before, after):
-            key = self._keys.get(each.purpose.workload_uid) if each is not None else None
-            if key is not None:
-                self._changed((WORKLOAD, key))
+            workload = self._keys.get(each.purpose.workload_uid) if each is not None else None
+            if workload is not None:
+                self._changed((WORKLOAD, workload))
 
-    def _everything(self) -> None:
+    def _everything(self, *_: object) -> None:
         for name in self._checks.of:
             self._changed((CHECK, name))
         for key in self._workloads.of:
@@ -198,7 +192,7 @@ class _Index(Generic[V]):
     def of(self, workload: KueueWorkload) -> tuple[V, ...]:
         return tuple(self._of.get((workload.namespace, workload.uid), {}).values())
 
-    def changed(self, before: V | None, after: V | None) -> None:
+    def changed(self, _key: str, before: V | None, after: V | None) -> None:
         if before is not None:
             namespace, uid, name = self._made(before)
             found = self._of[namespace, uid]

@@ -56,7 +56,7 @@ class Template:
 class _Requests(Values[ProvisioningRequest]):
     """Requests, each as observed or as written by us, whichever is newer."""
 
-    def __init__(self, changed: Callable[[object, object], None]) -> None:
+    def __init__(self, changed: Callable[[str, object, object], None]) -> None:
         super().__init__(changed)
         self._superseded: defaultdict[str, set[str]] = defaultdict(set)
         """By UID, the resource versions before our latest write, until the watch has come to it. They are lost with the
@@ -167,10 +167,10 @@ class RequestStore(InformerStore):
                 self._expected = self._kept | {each for each in found if isinstance(each, wire.TemplatePod)}
             return self._expected
 
-    def _changed(self, _before: object, _after: object) -> None:
+    def _changed(self, _key: str, _before: object, _after: object) -> None:
         self._in_order = self._expected = None
 
-    def _template_changed(self, _before: object, _after: object) -> None:
+    def _template_changed(self, _key: str, _before: object, _after: object) -> None:
         self._expected = None
         self._read.clear()
 

@@ -112,7 +112,7 @@ def _sink(table: Values[int]) -> Followed[Named[int]]:
 
 
 def test_what_a_table_cannot_take_is_not_in_it_and_keeps_nothing_out(caplog: pytest.LogCaptureFixture) -> None:
-    def changed(before: int | None, after: int | None) -> None:
+    def changed(_: str, before: int | None, after: int | None) -> None:
         if after == 13:
             raise RuntimeError("a mistake")
 
@@ -131,7 +131,7 @@ def test_what_a_table_cannot_take_is_not_in_it_and_keeps_nothing_out(caplog: pyt
 
 
 def test_a_table_that_cannot_let_go_fails_no_list(caplog: pytest.LogCaptureFixture) -> None:
-    def changed(before: int | None, after: int | None) -> None:
+    def changed(_: str, before: int | None, after: int | None) -> None:
         if after is None:
             raise RuntimeError("a mistake")
 
