@@ -10,6 +10,8 @@ from typing import Any
 from solver.explanation.model import ConstraintChange, ConstraintKind
 from solver.model import (
     ATTACHABLE_VOLUMES,
+    CPU,
+    MEMORY,
     HostPort,
     PodAffinityTerm,
     PodClass,
@@ -87,7 +89,8 @@ def _unschedulable_text(change: ConstraintChange) -> str:
 
 def _requests(_: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:
     for each in classes:
-        for resource, amount in each.spec.requests:
+        # What few nodes have says more than what all have, where either is enough.
+        for resource, amount in sorted(each.spec.requests, key=lambda request: request[0] in (CPU, MEMORY)):
             if amount:
                 yield ConstraintChange("request", each.example, resource, amount, 0, each)
 

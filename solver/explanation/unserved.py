@@ -3,25 +3,16 @@ it.
 
 Cores and changes are minimal sets with a monotone property: what holds of a set holds of every larger one. Sets are
 tried in halves first (QuickXplain: Junker, AAAI 2004), so that few questions are asked where few of many items matter.
-
-First guesses come from counting: which constraints keep pods out even where only nodes, pods and totals are counted,
-and how few of them would have to go. The planner itself has the last word (`question`). The model relaxes the question:
-pods are spread over a group's nodes without regard to which pod is on which. A constraint holds where its literal does;
-the literals are CP-SAT's assumptions, and those that it needs for its proof are the core. What is infeasible here is
-infeasible in truth, with the same core. Made elastic, with a price on every constraint that does not hold, the same
-model finds which ones to give up.
+The questions are the planner's to answer (`question`).
 """
 
 from __future__ import annotations
 
-import math
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
-
-from ortools.sat.python import cp_model
 
 from solver.explanation import devices
 from solver.explanation.capacity import POSSIBLE, made_for, possible
@@ -29,12 +20,9 @@ from solver.explanation.kinds import KINDS, apply, offered, removals
 from solver.explanation.model import KEPT_PODS, Constraint, ConstraintChange, Way, WhyUnserved
 from solver.explanation.pods import REQUEST
 from solver.explanation.question import LARGEST_SHARE, Oracle, ServiceQuestion, TrialResult, UnservedClaim, question
-from solver.model import PODS, Node, Plan, PodSet, PodSpec, PossibleGroups, Problem
+from solver.model import Plan, PodSet, Problem
 from solver.model.budget import RunningBudget
-from solver.model.capacity import new_node, remaining, unshared
-from solver.model.eligibility import why_not_eligible
 from solver.planning.solve import solve
-from solver.relaxation.cp_sat import Model, new_solver
 
 T = TypeVar("T")
 
@@ -74,182 +62,6 @@ def _irreducible(items: tuple[T, ...], holds: Callable[[Sequence[T]], bool]) -> 
             items, position = without, len(without)
         position -= 1
     return items
-
-
-_SIZE = 20_000
-"""Pod sets times places, up to which the model is worth its time."""
-_MOST_EDITS = 100_000
-"""Of specs, from which each constraint of a class is taken alone at each place."""
-_SECONDS = 0.2
-"""Deterministic ones."""
-
-
-def relaxed_core(question: ServiceQuestion, constraints: Sequence[Constraint]) -> frozenset[Constraint] | None:
-    """Return constraints that keep the pods out together; None where counting does not decide it, or takes too long."""
-    counting = _counting(question, constraints)
-    return counting.core() if counting else None
-
-
-def fewest_given_up(question: ServiceQuestion, changes: Sequence[ConstraintChange]) -> frozenset[ConstraintChange]:
-    """Return as few changes as let the pods in where only totals count; of sizes and limits rather than of pods."""
-    counting = _counting(question, changes)
-    return counting.elastic() if counting else frozenset()
-
-
-def _counting(question: ServiceQuestion, constraints: Sequence[Constraint]) -> _Counting | None:
-    problem = question.problem
-    places = len(problem.node_groups) + len(problem.nodes)
-    of_classes = Counter(c.pods.index for c in constraints if isinstance(c, ConstraintChange) and c.pods is not None)
-    edits = places * sum(count**2 for count in of_classes.values())
-    if len(problem.pod_sets) * places > _SIZE or edits > _MOST_EDITS:
-        return None
-    return _Counting(question, constraints)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The nodes of a group, or one existing node."""
-
-    node: Node
-    count: cp_model.IntVar | int
-    group: str = ""
-
-
-class _Counting:
-    def __init__(self, question: ServiceQuestion, constraints: Sequence[Constraint]) -> None:
-        self._model = Model()
-        have = [c for c in constraints if isinstance(c, ConstraintChange) and isinstance(c.part, PossibleGroups)]
-        self._problem = apply(question.problem, have)
-        self._literals = {constraint: self._model.new_bool_var("") for constraint in constraints}
-        self._claims = len(question.claim.classes)
-        self._changes = [
-            [
-                c
-                for c in constraints
-                if isinstance(c, ConstraintChange) and c.pods is not None and c.pods.index == each.index
-            ]
-            for each in question.claim.classes
-        ]
-        self._of_subject = {
-            (c.kind, c.subject, c.key): c for c in constraints if isinstance(c, ConstraintChange) and c.pods is None
-        }
-        self._opened = {g.id: self._model.new_int_var(0, self._pods(), "") for g in self._problem.node_groups}
-        for change in have:
-            there = {group.id for group in question.problem.node_groups}
-            for group in apply(question.problem, [change]).node_groups:
-                if group.id not in there:
-                    self._while(change, self._model.add(self._opened[group.id] == 0))
-        self._bound_nodes()
-        placed: list[list[cp_model.IntVar]] = [[] for _ in self._problem.pod_sets]
-        for place in self._places():
-            self._fill(place, placed)
-        for number, (pods, here) in enumerate(zip(self._problem.pod_sets, placed, strict=True)):
-            total = self._model.add(sum(here) == pods.count)
-            if number >= self._claims and KEPT_PODS in self._literals:
-                total.only_enforce_if(self._literals[KEPT_PODS])
-
-    def core(self) -> frozenset[Constraint] | None:
-        by_index = {literal.index: constraint for constraint, literal in self._literals.items()}
-        self._model.add_assumptions(list(self._literals.values()))
-        solver = self._solver()
-        if solver.solve(self._model) != cp_model.INFEASIBLE:
-            return None
-        return frozenset(by_index[index] for index in solver.sufficient_assumptions_for_infeasibility())
-
-    def elastic(self) -> frozenset[ConstraintChange]:
-        prices = {c: 3 if c.pods else 2 for c in self._literals if isinstance(c, ConstraintChange)}
-        self._model.minimize(sum(price * (1 - self._literals[change]) for change, price in prices.items()))
-        solver = self._solver()
-        if solver.solve(self._model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return frozenset()
-        return frozenset(change for change in prices if not solver.value(self._literals[change]))
-
-    def _solver(self) -> cp_model.CpSolver:
-        solver = new_solver()
-        solver.parameters.max_deterministic_time = _SECONDS
-        return solver
-
-    def _pods(self) -> int:
-        return sum(pods.count for pods in self._problem.pod_sets)
-
-    def _while(self, constraint: Constraint | None, row: cp_model.Constraint) -> None:
-        """Enforce the row while the constraint holds; always, where that is none that can be removed."""
-        if constraint in self._literals:
-            row.only_enforce_if(self._literals[constraint])
-
-    def _bound_nodes(self) -> None:
-        for group in self._problem.node_groups:
-            room = max(0, group.max_size - group.target_size)
-            self._while(
-                self._of_subject.get(("max_size", group.id, "")), self._model.add(self._opened[group.id] <= room)
-            )
-        for limit in self._problem.limits:
-            for name, left in remaining(limit).items():
-                bounded = [g for g in self._problem.node_groups if limit.counted(g)]
-                use = [limit.counted(g).get(name, 0) for g in bounded]
-                if any(use):
-                    divisor = math.gcd(*use)
-                    total = cp_model.LinearExpr.weighted_sum(
-                        [self._opened[g.id] for g in bounded], [amount // divisor for amount in use]
-                    )
-                    most = min(left // divisor, sum(use) // divisor * self._pods())
-                    self._while(self._of_subject.get(("limit", limit.name, name)), self._model.add(total <= most))
-
-    def _places(self) -> Iterator[_Place]:
-        for group in self._problem.node_groups:
-            yield _Place(new_node(group, self._problem.daemon_sets), self._opened[group.id], group.id)
-        for node in self._problem.nodes:
-            yield _Place(node, 1)
-
-    def _fill(self, place: _Place, placed: Sequence[list[cp_model.IntVar]]) -> None:
-        """Add the pods on the nodes of one place: which may be there, how many fit a node, what they take together."""
-        taken: dict[str, list[tuple[cp_model.IntVar, int]]] = {}
-        for number, pods in enumerate(self._problem.pod_sets):
-            changes = self._changes[number] if number < self._claims else []
-            spec, node = _changed(pods.spec, [c for c in changes if c.kind != REQUEST.name]), place.node
-            if why_not_eligible(spec, node.labels, node.taints, node.name) is not None:
-                continue
-            here = self._model.new_int_var(0, pods.count, "")
-            placed[number].append(here)
-            for change in changes:
-                others = _changed(pods.spec, [c for c in changes if c.kind != REQUEST.name and c != change])
-                if change.kind != REQUEST.name and why_not_eligible(others, node.labels, node.taints, node.name):
-                    self._while(change, self._model.add(here == 0))
-            asked = {c.key: c for c in changes if c.kind == REQUEST.name}
-            for name, variable, amount in self._asked(place, pods, here, asked):
-                taken.setdefault(name, []).append((variable, amount))
-        for name, parts in taken.items():
-            divisor = math.gcd(*(amount for _, amount in parts))
-            total = cp_model.LinearExpr.weighted_sum([v for v, _ in parts], [amount // divisor for _, amount in parts])
-            row = self._model.add(total <= max(0, place.node.free.get(name, 0)) // divisor * place.count)
-            self._while(self._per_node(place, name), row)
-
-    def _per_node(self, place: _Place, resource: str) -> ConstraintChange | None:
-        return self._of_subject.get(("pods_per_node", place.group, "")) if resource == PODS else None
-
-    def _asked(
-        self, place: _Place, pods: PodSet, here: cp_model.IntVar, requests: Mapping[str, ConstraintChange]
-    ) -> Iterator[tuple[str, cp_model.IntVar, int]]:
-        """Yield, by resource, the pods that request it and the amount. Pods whose request can be removed count only
-        while it holds."""
-        # Nothing is said of volumes that others may have attached there: what is proven without them holds with them.
-        for name, amount in unshared(pods.spec):
-            if not amount:
-                continue
-            asking, request = here, requests.get(name)
-            if request in self._literals:
-                asking = self._model.new_int_var(0, pods.count, "")
-                self._while(request, self._model.add(asking == here))
-            row = self._model.add(asking <= max(0, place.node.free.get(name, 0)) // amount * place.count)
-            self._while(self._per_node(place, name), row)
-            yield name, asking, amount
-
-
-def _changed(spec: PodSpec, changes: Sequence[ConstraintChange]) -> PodSpec:
-    for change in changes:
-        edit = KINDS[change.kind].edit_pods
-        spec = spec if edit is None else edit(spec, change)
-    return spec
 
 
 _MOST_WAYS = 8
@@ -305,9 +117,10 @@ def _core(oracle: Oracle, constraints: Sequence[Constraint]) -> tuple[Constraint
     def keeps_out(some: Sequence[Constraint]) -> bool:
         return not _with_only(oracle, constraints, some).served
 
-    first = relaxed_core(oracle.question, constraints)
-    start = [c for c in constraints if first is None or c in first]
-    return minimal(start if keeps_out(start) else constraints, keeps_out)
+    # What no node has is enough, and says more than a limit that such pods would be above, which halves come to first.
+    asked = (c for c in constraints if isinstance(c, ConstraintChange) and c.kind in _ASKING)
+    alone = () if keeps_out(()) else tuple(islice((c for c in asked if keeps_out([c])), 1))
+    return alone or minimal(constraints, keeps_out)
 
 
 def _proven(oracle: Oracle, constraints: Sequence[Constraint], core: Sequence[Constraint]) -> bool:
@@ -333,8 +146,7 @@ def _ways(oracle: Oracle, changes: Sequence[ConstraintChange], core: Sequence[Co
     found += [[c] for c in asking]
     found = _widened(oracle, found, conditions) or found or _together(oracle, changes)
     if not found:
-        asked = oracle.question
-        found = _with_made(oracle, [*changes, *made_for(asked.problem, asked.claim.classes)])
+        found = _with_made(oracle, changes)
     for together in found:
         yield _shrunk(oracle, together)
 
@@ -352,14 +164,12 @@ def _widened(
 
 
 def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Sequence[ConstraintChange]]:
-    """Return irreducible sets that are enough: one as small as counting finds, one preferably of sizes and limits, one
-    preferably of pods."""
+    """Return irreducible sets that are enough: one preferably of sizes and limits, one preferably of pods."""
     found: list[Sequence[ConstraintChange]] = []
     if not oracle.ask(changes).served:
         return found
-    few = fewest_given_up(oracle.question, changes)
     pods, others = [c for c in changes if c.pods], [c for c in changes if not c.pods]
-    for order in (sorted(changes, key=lambda change: change not in few), [*others, *pods], [*pods, *others]):
+    for order in ([*others, *pods], [*pods, *others]):
         together = minimal(order, lambda some: oracle.ask(some).served)
         if not any(set(together) == set(known) for known in found) and not oracle.budget.exhausted:
             found.append(together)
@@ -369,10 +179,11 @@ def _together(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Seque
 def _with_made(oracle: Oracle, changes: Sequence[ConstraintChange]) -> list[Sequence[ConstraintChange]]:
     """Return an irreducible set of changes, of which some make a node group, that is enough; none where it has so many
     that nobody would make them."""
-    if not oracle.ask(changes).served:
+    asked = oracle.question
+    pods, others = [c for c in changes if c.pods], [c for c in changes if not c.pods]
+    order = [*made_for(asked.problem, asked.claim.classes), *others, *pods]
+    if not oracle.ask(order).served:
         return []
-    few = fewest_given_up(oracle.question, changes)
-    order = sorted(changes, key=lambda change: change not in few)
     found = minimal(order, lambda some: oracle.ask(some).served, _MOST_CHANGES)
     return [found] if found else []
 

@@ -95,7 +95,7 @@ SHORT = PossibleGroups(
         pytest.param(
             Problem((pods("ns/web", 5, web),), (group("a", max_size=3),), limits=(Limit("cluster", {"nodes": 2}),)),
             ["limit cluster allows 2 nodes: no room for one more node of a"],
-            ["node group a may have 3 nodes", "pods like ns/web ask for 4 cpu"],
+            ["limit cluster allows 2 nodes", "pods like ns/web ask for 4 cpu"],
             [
                 ["raise the nodes of limit cluster from 2 to 5", "raise maxSize of a from 3 to 5"],
                 ["lower the cpu request of pods like ns/web from 4 to 1333m"],
@@ -187,7 +187,7 @@ SHORT = PossibleGroups(
                 "gang ns/job is served whole or not at all, and not all of its 8 pods can be placed",
                 "there may be at most 7 more nodes of g, on which pods like ns/train fit",
             ],
-            ["node group g may have 7 nodes", "pods like ns/train ask for 4 cpu"],
+            ["node group g may have 7 nodes", "pods like ns/train ask for 1 nvidia.com/gpu"],
             [["raise maxSize of g from 7 to 8"]],
             id="gang",
         ),
