@@ -243,7 +243,8 @@ class _DomainCounts:
 
     key: str
     selector: PodSelector | None = None
-    term: PodAffinityTerm | None = None
+    carriers: tuple[int, ...] = ()
+    """The numbers of the specs that carry the term, where it counts these."""
     inside: frozenset[int] | None = None
     """Of a spread: the nodes on which pods are counted at all."""
     of: dict[Domain, int] = field(default_factory=dict)
@@ -271,61 +272,83 @@ class _PodFilters:
     """Of anti-affinity: pods that its terms select, and pods whose terms select it."""
 
 
+@dataclass(slots=True, eq=False)
+class _PlayedSpec:
+    """What is looked up for pods of one spec. It stands for the spec, which takes long to compare."""
+
+    number: int
+    spec: PodSpec
+    filters: _PodFilters = field(default_factory=lambda: _PodFilters([], [], []))
+    """Of pods that wait."""
+    adding: list[_DomainCounts] = field(default_factory=list)
+    """What counts the pods."""
+    steps: int = 0
+    """That it takes to ask whether a node lets one in."""
+    may: dict[int, bool] = field(default_factory=dict)
+    """By the number of a node: whether its labels, taints and name let them in."""
+
+
 class _OwnWay:
     def __init__(self, problem: Problem, plan: Plan, *, nominated: bool, most_steps: int) -> None:
         self.steps, self._most_steps = 0, most_steps
         self._classes = {each.index: each for each in plan.pod_classes}
         self._hosts: list[_PlayedNode] = []
         self._pods: list[_PlayedPod] = []
-        self._daemons: list[tuple[_PlayedNode, PodSpec]] = []
-        """DaemonSets' pods of new nodes, of which `free` has the room taken."""
-        self._hold(problem, plan)
+        with_daemons = self._hold(problem, plan)
         if not nominated:
             self._pods = [replace(each, nominated=False) for each in self._pods]
         for of, count in _left_out(plan):
             self._pods += [_PlayedPod(of) for _ in range(min(count, _MOST_LEFT_OUT))]
-        specs = dict.fromkeys(each.of.spec for each in self._pods)
+        waiting = dict.fromkeys(self._classes[index].spec for index in {each.of.index for each in self._pods})
         running = [(host, each) for host in self._hosts if isinstance(host.where, Node) for each in host.where.running]
-        others = [*(each.spec for _, each in running), *(daemon for _, daemon in self._daemons)]
-        all_specs = [*dict.fromkeys([*specs, *others])]
-        self._numbers = {spec: number for number, spec in enumerate(all_specs)}
-        self._selecting = PodsByLabel((number, spec) for spec, number in self._numbers.items())
+        others = (*(each.spec for _, each in running), *(daemon for _, daemon in with_daemons))
+        played = {spec: _PlayedSpec(number, spec) for number, spec in enumerate(dict.fromkeys((*waiting, *others)))}
+        self._specs = [*played.values()]
+        self._of_class = {index: played[each.spec] for index, each in self._classes.items() if each.spec in played}
+        self._selecting = PodsByLabel((each.number, each.spec) for each in self._specs)
         self._tallies: list[_DomainCounts] = []
-        self._rules = {spec: self._rules_of(spec) for spec in specs}
-        self._apart(list(specs), others)
-        adding: list[list[_DomainCounts]] = [[] for _ in all_specs]
+        for spec in waiting:
+            played[spec].filters = self._filters_of(played[spec])
+        self._apart()
+        self._note_adding()
+        self._daemons = [(host, played[daemon]) for host, daemon in with_daemons if played[daemon].adding]
+        """DaemonSets' pods of new nodes, of which `free` has the room taken."""
+        self._begin_counts()
+        for host, each in running:
+            for tally in played[each.spec].adding:
+                if not (each.ending and tally.inside is not None):
+                    tally.add(host, each.count)
+        self._at_first = [dict(each.of) for each in self._tallies]
+        for spec in waiting:
+            played[spec].steps = self._steps_of(played[spec].filters)
+
+    def _note_adding(self) -> None:
+        """Note what counts pods of each spec."""
         for tally in self._tallies:
-            for number in self._counted(tally, all_specs):
-                adding[number].append(tally)
-        self._adding = dict(zip(all_specs, adding, strict=True))
-        self._daemons = [(host, daemon) for host, daemon in self._daemons if self._adding[daemon]]
+            for number in self._counted(tally):
+                self._specs[number].adding.append(tally)
+
+    def _begin_counts(self) -> None:
+        """Have spreads know their domains, with nobody in them."""
         for tally in self._tallies:
             if tally.inside is not None:
                 domains = (each.domain(tally.key) for each in self._hosts if each.number in tally.inside)
                 tally.of = dict.fromkeys([each for each in domains if each is not None], 0)
-        for host, each in running:
-            for tally in self._adding[each.spec]:
-                if not (each.ending and tally.inside is not None):
-                    tally.add(host, each.count)
-        self._at_first = [dict(each.of) for each in self._tallies]
-        self._cost = {spec: self._steps_of(rules) for spec, rules in self._rules.items()}
-        self._may: dict[tuple[PodSpec, int], bool] = {}
 
     @property
     def is_out_of_steps(self) -> bool:
         return self.steps > self._most_steps
 
-    def _counted(self, tally: _DomainCounts, specs: Sequence[PodSpec]) -> list[int]:
+    def _counted(self, tally: _DomainCounts) -> Sequence[int]:
         """Return the numbers of the specs whose pods it counts."""
-        if tally.selector is not None:
-            return numbers_of(self._selecting.mask(tally.selector))
-        return [number for number, spec in enumerate(specs) if tally.term in spec.pod_anti_affinity]
+        return tally.carriers if tally.selector is None else numbers_of(self._selecting.mask(tally.selector))
 
-    def _counts(self, selector: PodSelector | None, spec: PodSpec) -> bool:
-        return selector is not None and self._numbers[spec] in self._selecting.selected(selector)
+    def _counts(self, selector: PodSelector, of: _PlayedSpec) -> bool:
+        return of.number in self._selecting.selected(selector)
 
-    def _hold(self, problem: Problem, plan: Plan) -> None:
-        """Note all nodes, with the pods that are planned on each."""
+    def _hold(self, problem: Problem, plan: Plan) -> Sequence[tuple[_PlayedNode, PodSpec]]:
+        """Note all nodes, with the pods that are planned on each; return DaemonSets' pods of new ones."""
+        with_daemons: list[tuple[_PlayedNode, PodSpec]] = []
         places = CheckedPlaces(problem, plan)
         groups = {each.id: each for each in problem.node_groups}
         bare = dict[str, Mapping[str, int]]()
@@ -341,51 +364,58 @@ class _OwnWay:
         alone = keys_of_one_domain(where.labels for where, _, _ in found)
         for number, (where, free, pods) in enumerate(found):
             self._hosts.append(_PlayedNode(number, where, where.name if isinstance(where, Node) else "", free))
-            for daemon in problem.daemon_sets if isinstance(where, NodeGroup) else ():
-                if why_not_eligible(daemon, where.labels, where.taints) is None:
-                    self._daemons.append((self._hosts[-1], daemon))
+            daemons = problem.daemon_sets if isinstance(where, NodeGroup) else ()
+            mine = (each for each in daemons if why_not_eligible(each, where.labels, where.taints) is None)
+            with_daemons += [(self._hosts[-1], daemon) for daemon in mine]
             here = _on_one_node(self._classes, pods, number, alone)
             self._pods += [each for each in here if not each.of.placeholder]
+        return with_daemons
 
-    def _rules_of(self, spec: PodSpec) -> _PodFilters:
+    def _filters_of(self, of: _PlayedSpec) -> _PodFilters:
+        spec, spreads = of.spec, []
         keys = hard_keys(spec)
-        spreads = []
         for spread in (each for each in spec.topology_spread if each.is_required):
             selector = PodSelector(spread.selector.match_expressions, (spec.namespace,))
             inside = frozenset(
                 host.number for host in self._hosts if includes(spread, spec, keys, host.where, host.name)
             )
             tally = self._tally(spread.topology_key, selector, inside)
-            spreads.append((spread, tally, self._counts(tally.selector, spec)))
-        together = defaultdict[object, list[_DomainCounts]](list)
+            spreads.append((spread, tally, self._counts(selector, of)))
+        together = defaultdict[object, list[PodAffinityTerm]](list)
         for term in required_affinity(spec):
-            key: object = (term.topology_key, term.selector) if term.alone else None
-            together[key].append(self._tally(term.topology_key, term.selector))
-        affinity = [(mine, all(self._counts(each.selector, spec) for each in mine)) for mine in together.values()]
+            together[(term.topology_key, term.selector) if term.alone else None].append(term)
+        affinity = [
+            (
+                [self._tally(each.topology_key, each.selector) for each in mine],
+                all(self._counts(each.selector, of) for each in mine),
+            )
+            for mine in together.values()
+        ]
         return _PodFilters(spreads, affinity, [])
 
     @staticmethod
-    def _steps_of(rules: _PodFilters) -> int:
-        spreads = sum(1 + len(tally.of) // _AT_ONCE for _, tally, _ in rules.spreads)
-        return 1 + spreads + sum(len(terms) for terms, _ in rules.affinity) + len(rules.apart)
+    def _steps_of(filters: _PodFilters) -> int:
+        spreads = sum(1 + len(tally.of) // _AT_ONCE for _, tally, _ in filters.spreads)
+        return 1 + spreads + sum(len(terms) for terms, _ in filters.affinity) + len(filters.apart)
 
     def _tally(self, key: str, selector: PodSelector, inside: frozenset[int] | None = None) -> _DomainCounts:
         self._tallies.append(_DomainCounts(key, selector, inside=inside))
         return self._tallies[-1]
 
-    def _apart(self, specs: Sequence[PodSpec], others: Iterable[PodSpec]) -> None:
+    def _apart(self) -> None:
         """Note what anti-affinity looks at, that of pods too which run or come with nodes."""
-        carriers = dict.fromkeys([*specs, *others])
-        for term in dict.fromkeys(term for spec in carriers for term in spec.pod_anti_affinity):
+        carriers: dict[PodAffinityTerm, list[int]] = {}
+        for each in self._specs:
+            for term in each.spec.pod_anti_affinity:
+                carriers.setdefault(term, []).append(each.number)
+        for term, numbers in carriers.items():
             selected = self._tally(term.topology_key, term.selector)
-            of_running = term.of_running().selector
-            carrying = _DomainCounts(term.topology_key, term=term)
+            carrying = _DomainCounts(term.topology_key, carriers=tuple(numbers))
             self._tallies.append(carrying)
-            for spec in specs:
-                if term in spec.pod_anti_affinity:
-                    self._rules[spec].apart.append(selected)
-                if self._counts(of_running, spec):
-                    self._rules[spec].apart.append(carrying)
+            for number in numbers:
+                self._specs[number].filters.apart.append(selected)
+            for number in numbers_of(self._selecting.mask(term.of_running().selector)):
+                self._specs[number].filters.apart.append(carrying)
 
     def run(self, number: int) -> Counter[int]:
         """Return by class the planned pods that have no node in the end, in the order of this number: none where others
@@ -425,73 +455,77 @@ class _OwnWay:
     def _bind(self, host: _PlayedNode, pod: _PlayedPod) -> bool:
         if pod.nominated and pod.host is not None:
             self._nominated[pod.host].remove(pod)
-        self.steps += len(self._adding[pod.of.spec]) // _AT_ONCE
-        self._put(host, pod.of.spec, 1)
-        self._there[host.number].append(pod.of.spec)
+        of = self._of_class[pod.of.index]
+        self.steps += len(of.adding) // _AT_ONCE
+        self._put(host, of, 1)
+        self._there[host.number].append(of.spec)
         return True
 
     # Volumes that pods share take room once for all of a node: the room that they take is not looked at.
 
-    def _put(self, host: _PlayedNode, spec: PodSpec, pods: int) -> None:
+    def _put(self, host: _PlayedNode, of: _PlayedSpec, pods: int) -> None:
         free = self._free[host.number]
-        for name, amount in unshared(spec):
+        for name, amount in unshared(of.spec):
             free[name] = free.get(name, 0) - amount * pods
-        self._count(host, spec, pods)
+        self._count(host, of, pods)
 
-    def _count(self, host: _PlayedNode, spec: PodSpec, pods: int) -> None:
-        for tally in self._adding[spec]:
+    @staticmethod
+    def _count(host: _PlayedNode, of: _PlayedSpec, pods: int) -> None:
+        for tally in of.adding:
             tally.add(host, pods)
 
     def _takes(self, host: _PlayedNode, pod: _PlayedPod) -> bool:
         """Return whether the node takes the pod beside those that are nominated to it, and without these."""
-        spec = pod.of.spec
-        self.steps += self._cost[spec]
-        if (spec, host.number) not in self._may:
-            reason = fault(spec, host.where.labels, host.where.taints, host.name)
-            self._may[spec, host.number] = reason is None
-        if not self._may[spec, host.number] or not self._lets_in(host, spec, ()):
+        of = self._of_class[pod.of.index]
+        self.steps += of.steps
+        if host.number not in of.may:
+            of.may[host.number] = fault(of.spec, host.where.labels, host.where.taints, host.name) is None
+        if not of.may[host.number] or not self._lets_in(host, of, ()):
             return False
         others = [
-            each.of.spec
+            self._of_class[each.of.index]
             for each in self._nominated[host.number]
             if each is not pod and each.of.priority >= pod.of.priority
         ]
         if not others:
             return True
-        self.steps += self._cost[spec] + 2 * sum(len(self._adding[other]) for other in others)
+        self.steps += of.steps + 2 * sum(len(other.adding) for other in others)
         if self.is_out_of_steps:
             return False  # and nothing is said of this order
-        looks = self._looks_between(spec)
+        looks = self._looks_between(of)
         for other in others:
             self._put(host, other, 1)
-        found = self._lets_in(host, spec, others, between=looks)
+        found = self._lets_in(host, of, others, between=looks)
         for other in others:
             self._put(host, other, -1)
         return found
 
-    def _looks_between(self, spec: PodSpec) -> bool:
+    @staticmethod
+    def _looks_between(of: _PlayedSpec) -> bool:
         """Return whether InterPodAffinity looks at nominated pods. Its PreFilter returns Skip for a pod without terms
         that no term of a bound pod selects, and terms of nominated pods are then not added either."""
-        own = spec.pod_affinity or spec.pod_anti_affinity
-        return bool(own) or any(count for each in self._rules[spec].apart for count in each.of.values())
+        own = of.spec.pod_affinity or of.spec.pod_anti_affinity
+        return bool(own) or any(count for each in of.filters.apart for count in each.of.values())
 
-    def _lets_in(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[PodSpec], *, between: bool = True) -> bool:
+    def _lets_in(
+        self, host: _PlayedNode, of: _PlayedSpec, beside: Sequence[_PlayedSpec], *, between: bool = True
+    ) -> bool:
         free = self._free[host.number]
-        if any(free.get(name, 0) < amount for name, amount in unshared(spec)):
+        if any(free.get(name, 0) < amount for name, amount in unshared(of.spec)):
             return False
-        rules = self._rules[spec]
+        filters = of.filters
         return (
-            all(_within(host, *each) for each in rules.spreads)
-            and all(_near(host, *each) for each in rules.affinity)
-            and not (between and any(each.at(host) for each in rules.apart))
-            and not self._clash(host, spec, beside)
+            all(_within(host, *each) for each in filters.spreads)
+            and all(_near(host, *each) for each in filters.affinity)
+            and not (between and any(each.at(host) for each in filters.apart))
+            and not self._clash(host, of.spec, beside)
         )
 
-    def _clash(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[PodSpec]) -> bool:
+    def _clash(self, host: _PlayedNode, spec: PodSpec, beside: Sequence[_PlayedSpec]) -> bool:
         if not spec.host_ports:
             return False
         running = host.where.running if isinstance(host.where, Node) else ()
-        others = (*self._there[host.number], *beside, *(each.spec for each in running))
+        others = (*self._there[host.number], *(each.spec for each in beside), *(each.spec for each in running))
         return any(clash(mine, its) for other in others for its in other.host_ports for mine in spec.host_ports)
 
 

@@ -56,6 +56,7 @@ def told_steps(work_to_do: Callable[[], Plan]) -> tuple[int, Plan]:
 @example(Asked(["spread of most", "apart from one", "with most"], 14, 1, 0))
 @example(Asked(["tolerations", "spread of most", "rather apart"], 12, 3, 0))
 @example(Asked(["with most", "apart from one"], 36, 2, 0))
+@example(Asked(["rather nodes", "with one"], 5, 8, 20))
 @examples(60)
 def test_steps_are_in_proportion_and_honest_pods_are_served(asked: Asked) -> None:
     problem = hostile_problem(*asked)
