@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.hunted.cases import Case, NotPlannedError, NotReadError, PlannedCase, name_of, planned, question
+from cagrpc.offline.planning import stuck_unless_nominated
 from solver.model import Status
-from solver.planning.own_way import left_without_node
 from tests.oracle import KubeScheduler
 
 TOLERATED: Mapping[str, str] = {
@@ -66,7 +66,7 @@ def judged(case: Case, scheduler: KubeScheduler, directory: Path, *, free: bool 
         loose = scheduler.ask(question(case, found, nominated=False))
         if len(loose["stuck"]) > len(loose["stuck"][0]["instead"] if loose["stuck"] else ()):
             kind = "free to go, stuck"
-            if not left_without_node(found.problem, found.plan, nominated=False, times=5):
+            if not (found.plan.may_get_stuck or stuck_unless_nominated(found.problem, found.plan)):
                 kind += ", for volumes or devices" if _have_volumes_or_devices(case) else ", unsaid"
             faults.append(Found(kind, _said(loose["stuck"])))
     return faults

@@ -44,8 +44,7 @@ class Planned:
     limited: WhyLimited | None = None
     """What the maximum sizes and limits that it has used up cost together; None where that is nothing."""
     unless_nominated: Mapping[int, int] = field(default_factory=dict)
-    """By class how many pods may get stuck where nothing nominates pods to their nodes; empty where these are no more
-    than the plan's `may_get_stuck`."""
+    """What `stuck_unless_nominated` says of the plan."""
 
 
 def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
@@ -55,7 +54,7 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     first = budget.part(1 - _LIMITED_SHARE) if limited and can_bind(problem) else budget
     found = _watched(f"planning {pluralize(pods, 'pod')}", lambda report: solve(problem, first, report))
     groups = {group.id: group for group in problem.node_groups}
-    planned = Planned(found, problem, budget, groups, unless_nominated=_unless_nominated(problem, found))
+    planned = Planned(found, problem, budget, groups, unless_nominated=stuck_unless_nominated(problem, found))
     changes = reached(problem, found) if limited and not budget.interrupted else ()
     if not changes:
         return planned
@@ -65,7 +64,9 @@ def plan(problem: Problem, budget: Budget, *, limited: bool = True) -> Planned:
     )
 
 
-def _unless_nominated(problem: Problem, found: Plan) -> Mapping[int, int]:
+def stuck_unless_nominated(problem: Problem, found: Plan) -> Mapping[int, int]:
+    """Return by class how many pods may get stuck where nothing nominates pods to their nodes; empty where these are no
+    more than the plan's `may_get_stuck`."""
     risks = left_without_node(problem, found, nominated=False, times=_TIMES_THE_ORDERS)
     return risks if sum(risks.values()) > sum(each.count for each in found.may_get_stuck) else {}
 

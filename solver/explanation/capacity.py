@@ -14,7 +14,6 @@ from solver.explanation.pods import amount_text
 from solver.model import (
     PODS,
     Limit,
-    Node,
     NodeGroup,
     Operator,
     Plan,
@@ -24,8 +23,7 @@ from solver.model import (
     Problem,
     Requirement,
 )
-from solver.model.allocation import why_not_allocated
-from solver.model.capacity import new_node
+from solver.model.capacity import fits, new_node
 from solver.model.eligibility import matches_requirement, why_not_eligible
 from solver.model.quantities import amount_words, format_quantity, pluralize, resource_words
 from solver.model.validation import MAX_COUNT
@@ -131,13 +129,6 @@ def _limit_steps(change: ConstraintChange, problem: Problem) -> tuple[int, int]:
 
 
 # Node groups that are not there
-
-
-def fits(spec: PodSpec, node: Node) -> bool:
-    """Return whether such a node takes the pod alone."""
-    if why_not_eligible(spec, node.labels, node.taints, node.name) or why_not_allocated(node.devices, spec.claims):
-        return False
-    return all(node.free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
 
 
 def possible(problem: Problem, classes: Sequence[PodClass]) -> Iterator[ConstraintChange]:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from solver.explanation.capacity import LIMIT, MAX_SIZE, fits
+from solver.explanation.capacity import LIMIT, MAX_SIZE
 from solver.explanation.kinds import apply, reason
 from solver.explanation.model import Alternative, ConstraintChange, Difference, WhyGroup, WhyLimited
 from solver.explanation.question import LARGEST_SHARE
 from solver.model import PODS, NodeGroup, NodeGroupIncrease, Plan, Problem, Status
 from solver.model.budget import Budget, RunningBudget
-from solver.model.capacity import new_node
+from solver.model.capacity import fits, new_node
 from solver.model.money import DUST_USD_PER_HOUR, hourly, more_or_less
 from solver.model.quantities import pluralize
 from solver.planning.solve import solve

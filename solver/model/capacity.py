@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from solver.model.allocation import after_pods, allocate
+from solver.model.allocation import after_pods, allocate, why_not_allocated
 from solver.model.devices import DeviceAlternative, Devices
 from solver.model.eligibility import any_ports_collide, why_not_eligible
 from solver.model.objects import PODS, Limit, Node, NodeGroup, PodSpec, Resources, RunningPods, SharedVolume
@@ -162,6 +162,13 @@ def new_node(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> Node:
     mine = (spec for spec in daemon_sets if why_not_eligible(spec, group.labels, group.taints) is None)
     served, devices = with_devices(group.devices, mine)
     return Node("", less_daemons(group.allocatable, served), group.labels, group.taints, devices=devices)
+
+
+def fits(spec: PodSpec, node: Node) -> bool:
+    """Return whether such a node takes the pod alone."""
+    if why_not_eligible(spec, node.labels, node.taints, node.name) or why_not_allocated(node.devices, spec.claims):
+        return False
+    return all(node.free.get(name, 0) >= amount for name, amount in ((PODS, 1), *spec.requests))
 
 
 def planned_name(group_id: str, batch: int, copy: int) -> str:

@@ -14,14 +14,12 @@ from itertools import combinations_with_replacement, islice
 
 from solver.model import NodeGroup, Plan, PodSpec, Problem
 from solver.model.budget import RunningBudget
-from solver.model.capacity import new_node, room_of, unshared
+from solver.model.capacity import fits, new_node, room_of
 from solver.model.errors import UncheckedPlanError
 from solver.model.objective import Goal
 from solver.planning.own_way import is_played, left_without_node, with_risks
 from solver.planning.write_plan import best_of, bounded_by
-from solver.reduction.reduced import obliged
 from solver.verify.check import check
-from solver.verify.filters import fault
 
 _MOST_NODES, _MOST_TRIED = 2, 12
 """Nodes more than the plan has, and how many such plans are made."""
@@ -87,9 +85,7 @@ def _more_nodes(problem: Problem, plan: Plan, specs: Iterable[PodSpec]) -> Itera
     opened = {each.node_group: each.delta for each in plan.increments}
     rooms = {each.id: room_of(each, problem.limits)[0] - opened.get(each.id, 0) for each in problem.node_groups}
     wanted = [*dict.fromkeys(specs)]
-    taking = [
-        each for each in problem.node_groups if rooms[each.id] > 0 and any(_takes(problem, each, of) for of in wanted)
-    ]
+    taking = [each for each in problem.node_groups if rooms[each.id] > 0 and _takes_one(problem, each, wanted)]
     taking.sort(key=lambda each: (-each.weight, each.price_usd_per_hour, each.id))
     for nodes in range(1, _MOST_NODES + 1):
         for groups in combinations_with_replacement(taking, nodes):
@@ -98,10 +94,9 @@ def _more_nodes(problem: Problem, plan: Plan, specs: Iterable[PodSpec]) -> Itera
                 yield more
 
 
-def _takes(problem: Problem, group: NodeGroup, spec: PodSpec) -> bool:
-    free = new_node(group, problem.daemon_sets).free
-    room = all(free.get(name, 0) >= amount for name, amount in unshared(spec))
-    return room and fault(spec, group.labels, group.taints, "") is None
+def _takes_one(problem: Problem, group: NodeGroup, specs: Iterable[PodSpec]) -> bool:
+    node = new_node(group, problem.daemon_sets)
+    return any(fits(spec, node) for spec in specs)
 
 
 def _with_nodes(problem: Problem, plan: Plan, more: Mapping[str, int]) -> Problem:
@@ -109,7 +104,8 @@ def _with_nodes(problem: Problem, plan: Plan, more: Mapping[str, int]) -> Proble
     opened = {each.node_group: each.delta for each in plan.increments}
 
     def with_minimum(group: NodeGroup) -> NodeGroup:
-        nodes = max(obliged(group), opened.get(group.id, 0) + more[group.id]) if group.id in more else obliged(group)
-        return replace(group, min_size=group.target_size + nodes) if nodes > obliged(group) else group
+        nodes = group.target_size + opened.get(group.id, 0) + more[group.id]
+        return replace(group, min_size=max(group.min_size, nodes))
 
-    return replace(problem, node_groups=tuple(with_minimum(each) for each in problem.node_groups))
+    groups = (with_minimum(each) if each.id in more else each for each in problem.node_groups)
+    return replace(problem, node_groups=tuple(groups))

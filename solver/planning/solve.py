@@ -102,12 +102,16 @@ class _UncheckedSpecsError(Exception):
 
 
 def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> Plan:
-    found = _in_domains(problem, budget, progress)
+    in_domains = bool(gang_terms(problem) or wished_domains(problem))
+    if in_domains:
+        found = _FoundPlan(in_gang_domains(problem, budget, _searched, progress), None)
+    else:
+        found = _found(problem, budget, progress)
     try:
         check(problem, found.plan)
     except UncheckedPlanError as error:
         raise _UncheckedSpecsError(found.plan.pod_classes[index].spec for index in error.pod_classes) from error
-    if found.has_reasons:
+    if in_domains:  # whose plan has its reasons
         return as_scheduled(problem, found.plan)
     plan = for_any_order(problem, found.plan, lambda other, part: _searched(other, part, SILENT), budget)
     return with_reasons(problem, plan, found.reduced)
@@ -115,20 +119,13 @@ def _solved(problem: Problem, budget: RunningBudget, progress: SearchProgress = 
 
 @dataclass(frozen=True, slots=True)
 class _FoundPlan:
-    """A plan, without reasons where it does not have them yet, and what was searched."""
+    """A plan, and what was searched."""
 
     plan: Plan
     reduced: Reduced | None
     """None where that were several problems."""
     by_rules: bool = False
     """Whether its bounds look at rules over domains."""
-    has_reasons: bool = False
-
-
-def _in_domains(problem: Problem, budget: RunningBudget, progress: SearchProgress = SILENT) -> _FoundPlan:
-    if gang_terms(problem) or wished_domains(problem):
-        return _FoundPlan(in_gang_domains(problem, budget, _searched, progress), None, has_reasons=True)
-    return _found(problem, budget, progress)
 
 
 def _searched(problem: Problem, budget: RunningBudget, progress: SearchProgress) -> Plan:
