@@ -135,13 +135,17 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     whole = with_new_domains(problem, keys, MOST_NEW_DOMAINS if wishes else len(terms))
     of = GangDomains(whole, terms, wishes)  # which has the same pods
     apart = {each: _apart(each) for each in of.asking}
+    began = budget.left_seconds()
     proven = [_searched_instead(problem, apart, _part(budget, _APART_SHARE), search, SILENT)]
+    # Settling a plan and its reasons: each takes as long as the first plan took beyond its share.
+    after_seconds = 2 * max(0.0, began - budget.left_seconds() - _APART_SHARE * budget.total_seconds)
     best = _best_choice(of, proven, budget, search)
     # A domain with room for spares may cost more, of which the search knows nothing.
     may_cost_less = terms and not any(group.spares for group in problem.node_groups)
-    if best is None or (not budget.exhausted and (_serves_less(best) or (may_cost_less and _costs_more(best)))):
+    has_time = not budget.exhausted and (budget.deterministic or budget.left_seconds() > after_seconds)
+    if best is None or (has_time and (_serves_less(best) or (may_cost_less and _costs_more(best)))):
         wished = {each: replace(each, preferred_domains=()) for each in of.asking if each.preferred_domains}
-        found = _searched_instead(whole, wished, _rest(budget), search, progress)
+        found = _searched_instead(whole, wished, _rest(budget, after_seconds), search, progress)
         proven.append(found)
         best = _better(of, best, found, proven) or _with_stage(of, found, proven)
     if of.pod_sets and not best.unplaced and can_be_modelled(of) and budget.affords(1, _BOUND_SHARE):
@@ -175,9 +179,9 @@ def _part(budget: RunningBudget, share: float) -> RunningBudget:
     return RunningBudget(budget.next_plan(share))
 
 
-def _rest(budget: RunningBudget) -> RunningBudget:
-    """Return what is left for the search, less what bounding the domains may take."""
-    left = budget.left_seconds() / budget.total_seconds if budget.total_seconds else 0.0
+def _rest(budget: RunningBudget, after_seconds: float) -> RunningBudget:
+    """Return what is left for the search, less what comes after it, and what bounding the domains may take."""
+    left = (budget.left_seconds() - after_seconds) / budget.total_seconds if budget.total_seconds else 0.0
     return _part(budget, _SEARCH_SHARE if budget.deterministic else max(0.0, left - _BOUND_SHARE))
 
 
