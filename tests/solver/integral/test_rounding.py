@@ -76,4 +76,5 @@ def test_a_rounded_plan_keeps_to_sizes_and_limits(problem: Problem) -> None:
     assert (served <= room).all()
     cost = sum(count * weights.node_cost[k] for k, count in enumerate(opened))
     left = sum(count * weights.unserved_cost[index] for index, count in found.unserved.items())
-    assert cost + left >= made.relaxation.objective * (1 - 1e-6)
+    # Where that is nothing, the linear program's is some 1e-9 of a millionth of $/h.
+    assert cost + left >= made.relaxation.objective * (1 - 1e-6) - 1e-6
