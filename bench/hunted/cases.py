@@ -104,10 +104,10 @@ def question(case: Case, found: PlannedCase, *, nominated: bool) -> dict[str, An
     bodies = {name_of(each): each for each in case["pending"]}
     nodes: list[Any] = [_whole("nodes", each) for each in case["nodes"]]
     objects: list[Any] = [
-        _whole(part, each)
-        for part in ("namespaces", "daemonsets", "runtimeclasses", "objects")
-        for each in case.get(part, ())
+        _whole(part, each) for part in ("namespaces", "runtimeclasses", "objects") for each in case.get(part, ())
     ]
+    # where they do not all fit, others come first than in the files
+    objects += reversed(case.get("daemonsets", ()))
     placements = []
     placed: set[str] = set()
     opening = (groups[each.node_group].labels for each in found.assigned.new)

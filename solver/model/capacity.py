@@ -83,23 +83,31 @@ def less_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> dict[str
 
 
 def with_daemons(allocatable: Resources, daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], dict[str, int]]:
-    """Return those of the DaemonSets' pods that a node has room for, one after the other, and what they leave of it.
-    One that it has no room for waits there, and takes nothing. Of those that all want one host port whichever comes
-    first is there: they take what the largest of them takes, of each resource."""
-    there, free = [], dict(allocatable)
+    """Return those of the DaemonSets' pods that a node has room for, each alone, and what they leave of it. One that it
+    has no room for waits there, and takes nothing. Where it has none for all together, whichever come first are there:
+    then nothing is left of what they are short of. Of those that all want one host port whichever comes first is there:
+    they take what the largest of them takes, of each resource."""
+    there, left = _together(allocatable, daemons)
+    return there, {name: max(0, amount) for name, amount in left.items()}
+
+
+def _together(allocatable: Resources, daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], dict[str, int]]:
+    """Return those that a node has room for alone, and what they leave: less than nothing where they do not all fit."""
+    there, left = [], dict(allocatable)
     rivals: list[tuple[list[PodSpec], dict[str, int]]] = []
     for spec in daemons:
         need = {**dict(spec.requests), PODS: 1}
+        if any(allocatable.get(name, 0) < amount for name, amount in need.items()):
+            continue
         mine = next((each for each in rivals if all(any_ports_collide(spec, other) for other in each[0])), ([], {}))
         more = {name: max(0, amount - mine[1].get(name, 0)) for name, amount in need.items()}
-        if all(free.get(name, 0) >= amount for name, amount in more.items()):
-            free |= {name: free.get(name, 0) - amount for name, amount in more.items()}
-            there.append(spec)
-            if not mine[0]:
-                rivals.append(mine)
-            mine[0].append(spec)
-            mine[1].update({name: mine[1].get(name, 0) + amount for name, amount in more.items()})
-    return there, free
+        left |= {name: left.get(name, 0) - amount for name, amount in more.items()}
+        there.append(spec)
+        if not mine[0]:
+            rivals.append(mine)
+        mine[0].append(spec)
+        mine[1].update({name: mine[1].get(name, 0) + amount for name, amount in more.items()})
+    return there, left
 
 
 def unshared(spec: PodSpec) -> tuple[tuple[str, int], ...]:
@@ -130,10 +138,16 @@ def emptied(node: Node) -> Node:
 
 
 def without_room(group: NodeGroup, daemon_sets: Iterable[PodSpec]) -> list[PodSpec]:
-    """Return those of the DaemonSets' pods that may run on new nodes of the group, and that these have no room for."""
+    """Return those of the DaemonSets' pods that may run on new nodes of the group, and that these have no room for once
+    those before them are there."""
     mine = [spec for spec in daemon_sets if why_not_eligible(spec, group.labels, group.taints) is None]
-    there, _ = with_daemons(group.allocatable, mine)
-    return list((Counter(mine) - Counter(there)).elements())
+    there, left = _together(group.allocatable, mine)
+    waiting = list((Counter(mine) - Counter(there)).elements())
+    before: list[PodSpec] = []
+    for spec in there if min(left.values(), default=0) < 0 else ():
+        with_it = _together(group.allocatable, [*before, spec])[1]
+        (before if min(with_it.values()) >= 0 else waiting).append(spec)
+    return waiting
 
 
 def with_devices(devices: tuple[Devices, ...], daemons: Iterable[PodSpec]) -> tuple[list[PodSpec], tuple[Devices, ...]]:

@@ -101,15 +101,17 @@ def _template(group: NodeGroup, problem: Problem) -> tuple[Mapping[str, int], tu
                 continue
             taking, alike = next((each for each in taken if _exclude_all(daemon, each[1])), ({}, []))
             largest = {name: max(amount, taking.get(name, 0)) for name, amount in (*daemon.requests, (PODS, 1))}
-            less = {name: left.get(name, 0) + taking.get(name, 0) - amount for name, amount in largest.items()}
-            if min(less.values()) >= 0:  # one that does not fit waits, and takes nothing from the node
+            if all(group.allocatable.get(name, 0) >= amount for name, amount in (*daemon.requests, (PODS, 1))):
+                # one that does not fit waits, and takes nothing from the node; of several that do not fit together
+                # any may be there, and nothing is left
+                less = {name: left.get(name, 0) + taking.get(name, 0) - amount for name, amount in largest.items()}
                 left.update(less)
                 taking.update(largest)
                 alike.append(daemon)
                 runs.append(daemon)
                 if len(alike) == 1:
                     taken.append((taking, alike))
-    return left, tuple(runs)
+    return {name: max(0, amount) for name, amount in left.items()}, tuple(runs)
 
 
 def _exclude_all(daemon: PodSpec, others: Sequence[PodSpec]) -> bool:

@@ -17,6 +17,7 @@ from cagrpc.offline.plan_words import daemons_without_room
 from cagrpc.offline.planning import Planned
 from solver import Budget, Plan, Problem, solve
 from solver.model import Node, NodeGroup, PodSelector, PodSet, PodSpec, TopologySpread
+from solver.model.capacity import without_room
 
 ZONE, RACK, HOST = "topology.kubernetes.io/zone", "rack", "kubernetes.io/hostname"
 OLD_ZONE, EBS_ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone"
@@ -971,6 +972,18 @@ def test_a_daemon_set_that_has_no_room_on_a_new_node_is_told(cpu: str, said: boo
     found = solve(read, Budget(5.0, 2.0))
     told = list(daemons_without_room(Planned(found, read, Budget(), {each.id: each for each in read.node_groups})))
     assert [("DaemonSet" in each and "small" in each) for each in told] == [True] * said
+
+
+@pytest.mark.parametrize("sizes", [("3", "2"), ("2", "3")])
+def test_of_daemon_sets_that_have_room_alone_and_not_together_any_may_be_there(
+    sizes: tuple[str, str], tmp_path: Path
+) -> None:
+    sets = [{**daemon_set(cpu), "metadata": {"name": f"d{cpu}", "namespace": "default"}} for cpu in sizes]
+    small, large = group("small", "4"), group("large", "16", price=9.0)
+    plan = planned(Case([*sets, pod("p", cpu="1500m")], 1, 1, [small, large]), tmp_path)
+    assert [each.node_group for each in plan.increments] == ["large"]
+    read = _read(Case([*sets, pod("p", cpu="0")], 1, 1, [small]), tmp_path)
+    assert sum(len(without_room(each, read.daemon_sets)) for each in read.node_groups) == 1
 
 
 def test_what_is_beyond_planning_leaves_out_itself_alone() -> None:

@@ -72,6 +72,32 @@ def test_of_daemon_sets_with_one_host_port_a_new_node_has_one(
         assert nodes_and_left(of, oracle, tmp_path) == (nodes, 0)
 
 
+@pytest.mark.parametrize("sizes", [("3", "2"), ("2", "3")])
+def test_of_daemon_sets_that_do_not_fit_together_whichever_comes_first_is_there(
+    sizes: tuple[str, str], oracle: Path, tmp_path: Path
+) -> None:
+    daemons = [daemon_set(f"d{number}", cpu) for number, cpu in enumerate(sizes)]
+    large: dict[str, Any] = {"allocatable": {"cpu": "16", "memory": "8Gi", "pods": 10}, "price_usd_per_hour": 9.0}
+    of = case(pod("a", "2"), groups=[group("g"), group("large", **large)], daemonsets=daemons)
+    found = planned(of, tmp_path)
+    for order in permutations(daemons):
+        with KubeScheduler(oracle) as scheduler:
+            answer = scheduler.ask(question({**of, "daemonsets": order}, found, nominated=True))
+        assert (answer["refused"], answer["stuck"], found.plan.unplaced) == ([], [], ())
+
+
+def test_its_pods_have_the_defaults_that_the_api_server_gives(oracle: Path, tmp_path: Path) -> None:
+    """Ports on the host network, and requests that follow from limits."""
+    container: dict[str, Any] = {"name": "c", "image": "x", "ports": [{"containerPort": 80}]}
+    container["resources"] = {"limits": {"cpu": "2"}}
+    template = {"metadata": {"labels": {"d": "d"}}, "spec": {"hostNetwork": True, "containers": [container]}}
+    daemon = daemon_set("d", "1")
+    daemon["spec"]["template"] = template
+    wants = pod("a", "1")
+    wants["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    assert nodes_and_left(case(wants, pod("b", "3"), daemonsets=[daemon]), oracle, tmp_path) == (0, 2)
+
+
 def apart_from(key: str, **labels: str) -> dict[str, Any]:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

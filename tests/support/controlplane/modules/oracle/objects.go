@@ -165,6 +165,7 @@ func daemonPod(set *appsv1.DaemonSet, node *corev1.Node, bound []*corev1.Pod) *c
 	pod := daemon.NewPod(set.DeepCopy(), node.Name)
 	pod.Name = set.Name + "-" + node.Name
 	pod.UID = types.UID(pod.Namespace + "/" + pod.Name)
+	legacyscheme.Scheme.Default(pod)
 	// The controller ties it to the node by affinity, and lets the scheduler bind it.
 	pod.Spec.NodeName = ""
 	pod.Spec.Affinity = daemonutil.ReplaceDaemonSetPodNodeNameNodeAffinity(pod.Spec.Affinity, node.Name)
