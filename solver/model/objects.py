@@ -379,3 +379,5 @@ class Node:
     """Those that no pod has."""
     volumes: frozenset[SharedVolume] = frozenset()
     """Those that its pods use: another pod that uses one takes no further attachment for it."""
+    ready: bool = True
+    """Of one that is not Ready `free` has no `pods`: its domains are there, and what runs on it counts."""

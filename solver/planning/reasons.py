@@ -380,6 +380,7 @@ class _Places:
         new = [new_node(group, problem.daemon_sets) for group in self._groups]
         self._devices = DeviceReasons(new, problem.nodes, specs, placed, reduced.served)
         self._columns = NodeColumns([*new, *self._nodes])
+        self._ready = np.array([each.ready for each in (*new, *self._nodes)], dtype=bool)
         self._missing = [possible.get(group.id) for group in self._groups]
         self._latest: tuple[PodSpec | None, dict[str, Bools]] = (None, {})
         """The causes of the class that is looked at; of all together they would fill the memory."""
@@ -500,15 +501,19 @@ class _Places:
     def _causes_of(self, spec: PodSpec) -> dict[str, Bools]:
         """Return every cause that is of a place alone, beside what runs there, and the places that it excludes."""
         if self._latest[0] is not spec:
-            found = dict(self._columns.causes(spec))
+            found = {**self._columns.causes(spec), "not Ready": ~self._ready}
             for name, whole in (*spec.requests, (PODS, 1)):
                 asked = whole - _attached(spec, name, self._volumes)
                 short = self._columns.free(name) < asked
+                if name == PODS:
+                    short &= self._ready
                 for least in np.unique(np.broadcast_to(asked, short.shape)[short]).tolist():
                     here = short & (asked == least)
                     found[self._too_little(name, least, here, beside_attached=least < whole)] = here
             for reason, positions in self._devices.why_not(spec.claims).items():
-                found.setdefault(reason, np.zeros(len(self._columns), dtype=bool))[positions] = True
+                here = np.zeros(len(self._columns), dtype=bool)
+                here[positions] = True
+                found[reason] = here & self._ready
             self._latest = spec, found
         return self._latest[1]
 

@@ -74,7 +74,7 @@ def _not_ready(state: ClusterState, fleet: FleetSnapshot) -> Iterator[Node]:
     left_out = in_flight | fleet.held_instances | deleting_instances(fleet)
     for each in state.nodes:
         if not (each.ready or each.held or (each.provider_id and each.provider_id in left_out)):
-            yield replace(each.node, free={**each.node.free, PODS: 0}, devices=())
+            yield replace(each.node, free={**each.node.free, PODS: 0}, devices=(), ready=False)
 
 
 def beside(state: ClusterState, groups: Sequence[NodeGroup], limits: Sequence[Limit]) -> Problem:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from solver import Budget, Limit, PodSet, Problem, Requirement, solve
-from solver.model import HostPort, Node, Operator, PodAffinityTerm, PodSelector, PodSpec, RunningPods, TopologySpread
+from solver.model import (
+    DeviceAlternative,
+    DeviceClaim,
+    DeviceRequest,
+    HostPort,
+    Node,
+    Operator,
+    PodAffinityTerm,
+    PodSelector,
+    PodSpec,
+    RunningPods,
+    TopologySpread,
+)
 from tests.support.solver.problems import group, node, pods, spec
 
 GHOSTS = PodSelector((Requirement("app", Operator.IN, ("ghost",)),))
@@ -62,6 +74,13 @@ class TestAffinity:
         assert reasons(Problem((pods("a", 1, spec(1000)),), (), (full,))) == (
             "needs room for one more pod, none is free (node full)",
         )
+
+    def test_on_a_node_that_is_not_ready_whatever_room_it_has(self) -> None:
+        claims = (DeviceClaim((DeviceRequest("r", (DeviceAlternative("gpu"),)),)),)
+        broken = Node("broken", {"cpu": 4000, "pods": 0}, ready=False)
+        problem = Problem((pods("a", 1, spec(1000, claims=claims)), pods("b", 1, spec(9000))), (), (broken,))
+        assert reasons(problem) == ("not Ready (node broken)",)
+        assert reasons(problem, "b") == ("needs 9 cpu, at most 4 is free (node broken)", "not Ready (node broken)")
 
     def test_of_a_pod_kept_away_by_one_that_runs(self) -> None:
         guard = spec(pod_anti_affinity=(PodAffinityTerm("zone", PodSelector()),))
