@@ -219,7 +219,7 @@ class _Drawn:
         return {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
-            "metadata": {"name": f"ds{number}", "namespace": "kube-system"},
+            "metadata": {"name": f"ds{number}", "namespace": "default" if labels == {"app": "a"} else "kube-system"},
             "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
         }
 

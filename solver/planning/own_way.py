@@ -36,7 +36,7 @@ from solver.model import (
     TopologySpread,
 )
 from solver.model.capacity import new_node, unshared
-from solver.model.eligibility import why_not_eligible
+from solver.model.eligibility import selects, why_not_eligible
 from solver.reduction.reduced import Bools
 from solver.reduction.selecting import PodsByLabel, numbers_of
 from solver.verify.claims import required_affinity
@@ -182,17 +182,25 @@ def _orders_differ(problem: Problem, plan: Plan) -> bool:
     """Return whether it matters who comes first. Of a pod with several spreads, or with one where there are pods unlike
     it, it does: the spread may keep it from the node it is nominated to until others are bound, and it may then be
     bound elsewhere. So it does of terms between pods, where some come that the plan has no node for: those that are
-    left out, and DaemonSets' pods of new nodes."""
+    left out, and DaemonSets' pods of new nodes, which a spread may count, too."""
     classes = {each.index: each for each in plan.pod_classes}
     placed = [*(each.pods for each in plan.nodes), *(each.pods for each in plan.existing)]
     mine = [classes[index].spec for index in sorted({index for pods in placed for index in pods})]
     if any(len(hard_keys(spec)) > (len(mine) == 1) for spec in mine):
         return True
     left = [of.spec for of, _ in _left_out(plan)]
-    with_daemons = bool(problem.daemon_sets and plan.nodes)
+    with_daemons = problem.daemon_sets if plan.nodes else ()
+    if any(_is_counted(each, spec) for spec in mine for each in with_daemons):
+        return True
     return any(
         (spec.pod_affinity and (left or with_daemons)) or (spec.pod_anti_affinity and left) for spec in (*mine, *left)
     )
+
+
+def _is_counted(daemon: PodSpec, spec: PodSpec) -> bool:
+    """Return whether a spread of the spec's counts the pod of a DaemonSet."""
+    required = (each for each in spec.topology_spread if each.is_required)
+    return any(selects(each.selector, daemon.namespace, dict(daemon.labels)) for each in required)
 
 
 def _left_out(plan: Plan) -> Iterator[tuple[PodClass, int]]:

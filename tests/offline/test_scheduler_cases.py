@@ -986,6 +986,16 @@ def test_of_daemon_sets_that_have_room_alone_and_not_together_any_may_be_there(
     assert sum(len(without_room(each, read.daemon_sets)) for each in read.node_groups) == 1
 
 
+@pytest.mark.parametrize(("labels", "gets_stuck"), [(X, True), ({"app": "y"}, False)])
+def test_a_pod_whose_spread_counts_the_pod_of_a_daemon_set_may_get_stuck(
+    labels: Mapping[str, str], gets_stuck: bool, tmp_path: Path
+) -> None:
+    mine = pod("p", X, topologySpreadConstraints=[spread(HOST, minDomains=2)])
+    plan = planned(Case([daemon_set("10m", labels), mine], 1, 1), tmp_path)
+    assert bool(plan.may_get_stuck) == gets_stuck
+    assert (str(plan.certificate.status) == "optimal") == (not gets_stuck)
+
+
 def test_what_is_beyond_planning_leaves_out_itself_alone() -> None:
     beyond = PodSpec(topology_spread=(TopologySpread(ZONE, 2**40, PodSelector(None)),))
     groups = (NodeGroup("g", {"cpu": 4000, "pods": 10}, 0.1),)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.hunted.cases import Case, planned, question
+from solver.model import Status
 from tests.oracle import KubeScheduler, pod
 
 ZONE = "topology.kubernetes.io/zone"
@@ -109,6 +110,22 @@ def node(name: str, zone: str = "za", cpu: str = "1") -> dict[str, Any]:
         "metadata": {"name": name, "labels": labels},
         "status": {"capacity": {"cpu": cpu, "memory": "8Gi", "pods": "9"}},
     }
+
+
+def test_a_pod_whose_spread_counts_a_daemon_sets_pod_may_get_stuck_and_is_named(oracle: Path, tmp_path: Path) -> None:
+    """On the only new node is one already that counts, and on the second one that must be there nobody is."""
+    spread = {
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2,
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }  # fmt: skip
+    mine = pod("a", labels={"app": "a"}, topologySpreadConstraints=[spread])
+    for labels, stuck in (({"app": "a"}, 1), ({}, 0)):
+        of = case(mine, daemonsets=[daemon_set("d", "100m", labels=labels)])
+        found = planned(of, tmp_path)
+        with KubeScheduler(oracle) as scheduler:
+            answer = scheduler.ask(question(of, found, nominated=True))
+        assert len(answer["stuck"]) == len(found.plan.may_get_stuck) == stuck
+        assert (found.plan.certificate.status is Status.OPTIMAL) == (not stuck)
 
 
 AGENT: dict[str, Any] = daemon_set("agent", "100m", labels={"app": "agent"}, nodeSelector={"pool": "big"})
