@@ -31,8 +31,8 @@ TOLERATED: Mapping[str, str] = {
     "missed, for others' devices": "a plan holds for whatever devices the scheduler gives to each; who is left out"
     " finds some if others are not given them",
     "missed, beside DaemonSets": "what only a DaemonSet's pod lets in has to wait until that runs",
-    "missed, DaemonSets compete": "of DaemonSets that a new node has no room for together any may come first, and"
-    " nothing is left; the scheduler is asked about one order",
+    "missed, DaemonSets compete": "of DaemonSets that a new node has no room, or no host port, for together any may"
+    " come first, and nothing is left; the scheduler is asked about one order",
     "missed, a DaemonSet's pod is kept out": "one counts on each new node that its selector and tolerations allow, as"
     " in the cluster-autoscaler, also where a running pod's anti-affinity or another one's host port keeps it out",
 }
@@ -137,7 +137,8 @@ def _of_daemons(case: Case, scheduler: KubeScheduler, found: PlannedCase, missed
 
     if beside or not taken({**case, "daemonsets": []}):
         return "missed, beside DaemonSets"
-    if any(without_room(each, found.problem.daemon_sets) for each in found.problem.node_groups):
+    compete = any(without_room(each, found.problem.daemon_sets) for each in found.problem.node_groups)
+    if compete or not taken({**case, "daemonsets": case["daemonsets"][::-1]}):
         return "missed, DaemonSets compete"
     calm = [_without_anti_affinity(each) for each in case["bound"]]
     daemons = [_without_host_ports(each) for each in case["daemonsets"]]
