@@ -10,7 +10,7 @@ Prices are US dollars per hour. Times are seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from solver.model.devices import DeviceClaim, Devices
@@ -231,6 +231,18 @@ class PodSpec:
     shared_volumes: tuple[SharedVolume, ...] = ()
     """Sorted. Volumes that other pods use, too: `requests` counts each, and its node attaches it once for all of
     them."""
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+    """Specs are looked up some dozens of times in a plan, and may have hundreds of terms."""
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            parts = (getattr(self, each.name) for each in fields(self) if each.compare)
+            object.__setattr__(self, "_hash", hash(tuple(parts)))
+        return self._hash or 0
+
+    def __getstate__(self) -> list[object]:
+        """Without the hash, which is another one in another process."""
+        return [getattr(self, each.name) if each.compare else None for each in fields(self)]
 
 
 @dataclass(frozen=True, slots=True)
