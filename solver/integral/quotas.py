@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 
@@ -231,16 +231,16 @@ class _Dealing:
         def level(row: int) -> int:
             return max((self._tallies[tally] for tally in self._levels.get(row, ())), default=0) - ahead[row]
 
-        def order(row: int) -> tuple[float, ...]:
-            return level(row), given_up[row], -want[row], units.get((demand.index, row), 0), row
-
         while left:
-            ranked = sorted(rows, key=order)
+            levels = {row: level(row) for row in rows}
+            ranked = sorted(
+                rows, key=lambda row: (levels[row], given_up[row], -want[row], units.get((demand.index, row), 0), row)
+            )
             rows = list(dropwhile(lambda row: self._room(row) <= 0, ranked))
             if not rows:
                 break
             row, *others = rows
-            amount = min(left, self._room(row), self._step(row, others, want, left, level))
+            amount = min(left, self._room(row), self._step(row, others, want, left, levels))
             units[demand.index, row] = units.get((demand.index, row), 0) + amount
             want[row] -= amount
             left -= amount
@@ -263,13 +263,13 @@ class _Dealing:
             self._left[row] -= units
 
     def _step(
-        self, row: int, others: Sequence[int], want: dict[int, float], left: int, level: Callable[[int], int]
+        self, row: int, others: Sequence[int], want: dict[int, float], left: int, levels: Mapping[int, int]
     ) -> int:
         """Return how many pods go to a row before the next one is considered."""
         if not others:
             return left
         if self._levels.get(row):
-            above = [level(other) - level(row) for other in others]
+            above = [levels[other] - levels[row] for other in others]
             return max(1, min([left // (1 + above.count(0)), *(gap for gap in above if gap > 0)]))
         return max(1, int(want[row])) if self._guide else max(1, left // (len(others) + 1))
 

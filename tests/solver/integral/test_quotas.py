@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from solver import Problem
 from solver.columns.patterns import Pattern
-from solver.integral.quotas import as_one, first_alike, split
+from solver.integral.quotas import as_one, chosen, first_alike, split
 from solver.model import HOSTNAME, Operator, PodAffinityTerm, PodSelector, PodSet, Requirement, TopologySpread
 from solver.reduction.reduce import reduce
 from solver.reduction.reduced import Reduced
+from solver.relaxation.claims import claims
 from tests.support.examples import examples
 from tests.support.solver.problems import group, pods, spec
+from tests.support.steps import steps
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -55,6 +57,15 @@ def test_pods_that_keep_apart_on_a_node_are_not() -> None:
     reduced, first = rows_alike(apart("x", 3, 100, 1), apart("y", 5, 100, 1))
     x, y = (each.row for each in reduced.demands)
     assert first[x] != first[y]
+
+
+def test_each_pod_of_a_spread_is_compared_with_each_domain_once() -> None:
+    domains = 40
+    groups = tuple(group(f"g{each}", 16000, 1.0, labels={ZONE: f"z{each}"}) for each in range(domains))
+    reduced = reduce(Problem((spread("x", domains, 100, 1),), groups))
+    claimed = claims(reduced)
+    taken = steps(lambda: chosen(reduced, claimed))
+    assert taken < 12 * domains * domains
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 2**32))
