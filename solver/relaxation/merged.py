@@ -174,12 +174,14 @@ class MergedFluid:
         best = Fluid(bound, values, np.zeros(0, np.int64), nothing, prices[:0], ratio)
         if not self._wanted.any():
             return best
-        group = _renumbered(self._first_groups(preferred[0]))
+        group: Ints | None = None
         chosen = np.flatnonzero((supply.kind < 0) | (supply.least > 0))
         chosen = np.unique(np.concatenate([chosen, *preferred]))
         for _ in range(_ROUNDS):
             if out_of_time():
                 break
+            if group is None:  # only now: finding groups takes about as long as all before
+                group = _renumbered(self._first_groups(preferred[0]))
             found = self._program(group, chosen, seconds())
             if found is None:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Never
 
 import numpy as np
 import pytest
@@ -72,6 +73,14 @@ def test_merged_bound_holds_and_is_close(specs: int, nodes: int, most: int, seed
 def test_there_is_a_bound_before_any_linear_program_is_solved(seed: int) -> None:
     merged, whole = _bounds(_problem(250, 40, seed), time=False)
     assert whole * 0.3 < merged <= whole * (1 + 1e-6)
+
+
+def test_without_time_for_a_linear_program_no_specs_are_grouped_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def grouped(*_: object) -> Never:
+        pytest.fail("specs are grouped")
+
+    monkeypatch.setattr(MergedFluid, "_first_groups", grouped)
+    assert _bounds(_problem(250, 0, 0), time=False)[0] > 0.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
