@@ -140,6 +140,8 @@ def in_gang_domains(problem: Problem, budget: RunningBudget, search: Search, pro
     # Settling a plan and its reasons: each takes as long as the first plan took beyond its share.
     after_seconds = 2 * max(0.0, began - budget.left_seconds() - _APART_SHARE * budget.total_seconds)
     best = _best_choice(of, proven, budget, search)
+    if best is None and budget.exhausted:  # the pods may be together by chance, or only wish to be
+        best = _better(of, None, proven[0], proven)
     # A domain with room for spares may cost more, of which the search knows nothing.
     may_cost_less = terms and not any(group.spares for group in problem.node_groups)
     has_time = not budget.exhausted and (budget.deterministic or budget.left_seconds() > after_seconds)

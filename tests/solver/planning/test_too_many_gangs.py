@@ -6,26 +6,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Never
+from typing import Any, Never
 
 import pytest
 
 from cagrpc.api.core.topology import in_one_domain, mark
-from solver import Budget, PodSet, PodSpec, Problem, solve
+from solver import Budget, Plan, PodSet, PodSpec, Problem, solve
 from solver.model import (
     HOSTNAME,
     Operator,
+    PodAffinityTerm,
     PodSelector,
     PreferredDomain,
+    PreferredPods,
     Requirement,
     RunningPods,
     TopologySpread,
 )
+from solver.model.budget import RunningBudget
 from solver.model.domains import gang_terms, wished_domains
+from solver.model.objective import Goal
 from solver.planning import domain_supply, reasons, settling
 from solver.planning.domain_supply import GangDomains
 from solver.planning.first_domains import FirstDomains
+from solver.planning.gang_domains import in_gang_domains
 from solver.planning.own_way import nominated_together
+from solver.planning.progress import SILENT
+from solver.planning.solve import _searched
 from solver.reduction.reduce import Reduction, reduce
 from solver.reduction.reduced import Demand, Reduced
 from solver.verify.check import faults_of
@@ -110,6 +117,24 @@ def test_a_domain_with_too_little_room_for_a_gang_is_not_filled_with_it(monkeypa
 
     monkeypatch.setattr(FirstDomains, "_filled_with", filled_with)
     assert FirstDomains(GangDomains(asked, gang_terms(asked), wished_domains(asked))).at == {}
+
+
+def test_pods_that_only_wish_for_a_domain_are_searched_once_where_that_takes_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[Problem] = []
+
+    def searching(asked: Problem, *rest: Any) -> Plan:
+        searched.append(asked)
+        return _searched(asked, *rest)
+
+    apart = PodAffinityTerm("rack", PodSelector((Requirement("a", Operator.EXISTS),), (HOSTILE,)))
+    pods = [wishing(number) for number in range(4)]  # of which no choice of domains is made
+    pods = [replace(each, spec=replace(each.spec, preferred_pods=(PreferredPods(1, apart),))) for each in pods]
+    asked = problem(lambda number: pods[number], 4)
+    plan = in_gang_domains(asked, RunningBudget(AT_ONCE), searching, SILENT)
+    assert (len(searched), plan.unplaced) == (1, ())
+    assert any(each.stage.goal is Goal.SPREAD for each in plan.objective)
 
 
 def test_gangs_have_domains_chosen_for_as_many_pairs_as_there_may_be_and_namespaces_have_equal_shares() -> None:
