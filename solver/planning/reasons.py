@@ -20,6 +20,7 @@ from solver.model import (
     NodeGroup,
     PlacedOnNode,
     Plan,
+    PodAffinityTerm,
     PodSpec,
     Problem,
     SharedVolume,
@@ -204,21 +205,26 @@ def between_pods(spec: PodSpec) -> Iterator[str]:
     for port in spec.host_ports:
         yield f"the host port {port.port}"
     for term in spec.pod_affinity:
-        if is_of_gang(term):
-            yield f"a required topology of one {term.topology_key} for the gang"
-        elif term.alone:
-            yield f"a claim shared with other pods, all in one {term.topology_key}"
-        else:
-            yield f"a required pod affinity over {term.topology_key}"
+        yield _affinity(term, spec)
     for term in spec.pod_anti_affinity:
-        if term.alone:
-            yield "a disk that no other pod on its node may use"
-        else:
+        if not term.alone:
             yield f"a required pod anti-affinity over {term.topology_key}"
+        elif term not in spec.pod_affinity:
+            yield "a disk that no other pod on its node may use"
     for spread in spec.topology_spread:
         if spread.is_required:
             fewest = f" and minDomains {spread.min_domains}" if spread.min_domains > 1 else ""
             yield f"a spread over {spread.topology_key} with maxSkew {spread.max_skew}{fewest}"
+
+
+def _affinity(term: PodAffinityTerm, spec: PodSpec) -> str:
+    if is_of_gang(term):
+        return f"a required topology of one {term.topology_key} for the gang"
+    if not term.alone:
+        return f"a required pod affinity over {term.topology_key}"
+    if term in spec.pod_anti_affinity:
+        return "a claim that only one pod may use"
+    return f"a claim shared with other pods, all in one {term.topology_key}"
 
 
 def _gang(reduced: Reduced, demand: Demand) -> Iterator[str]:

@@ -95,6 +95,25 @@ def test_every_pod_is_planned_and_bound(case: Case, nodes: int, oracle: Path, tm
     assert (answer["refused"], answer["undecided"], answer["stuck"]) == ([], 0, [])
 
 
+@pytest.mark.parametrize("older", [{"nodeSelector": {"pool": "none"}}, {"priority": -1}], ids=["no node", "priority"])
+def test_a_claim_of_one_pod_goes_to_one_that_is_served_and_first(
+    older: dict[str, Any], oracle: Path, tmp_path: Path
+) -> None:
+    pending = [_pod(name, "a") for name in "pqr"]
+    pending[0]["spec"] |= older
+    for day, each in enumerate(pending, 1):
+        each["metadata"]["creationTimestamp"] = f"2026-01-{day:02}T00:00:00Z"
+    case = _case(pending, standing={"n": 1})
+    case["objects"].extend((claim("a", "pv", modes=["ReadWriteOncePod"]), volume("pv", of="a", driver=EBS)))
+    found = planned(case, tmp_path)
+    (served,) = found.assigned.existing["n"]
+    assert served.name in "qr"
+    assert sum(each.delta for each in found.plan.increments) == 0
+    with KubeScheduler(oracle) as scheduler:
+        answer = scheduler.ask(question(case, found, nominated=True))
+    assert (answer["refused"], set(map(tuple, answer["takes"].values()))) == ([], {()})
+
+
 def test_what_is_left_out_is_taken_by_no_node(oracle: Path, tmp_path: Path) -> None:
     """Three volumes for nodes that attach one: the third is one too many for the two that may be there."""
     case = _case([_pod(f"p{n}", "abc"[n % 3]) for n in range(6)], many="abc")

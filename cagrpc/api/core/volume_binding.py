@@ -441,6 +441,9 @@ class SharedClaim:
     """The label of the domain that holds all of these pods."""
     follows: bool = False
     """Whether the pod is still to come, and goes where those are that wait."""
+    of_one_pod: bool = False
+    """Whether only one of them can have it: of pods that must be on one node, and that no node may have two of, one is
+    placed at most."""
 
     def tie(self, namespace: str) -> PodAffinityTerm:
         key = f"{_SHARED}{self.name}"
@@ -688,7 +691,9 @@ class _Demand:
             self.of_one_pod = f"{name} another pod of the same template uses it first"
         if users.running:
             raise _WaitsForPod(f"{name} pod {users.running.name} uses it")
-        if users.waiting and waits:
+        if self._pod.key:
+            self.shared.append(SharedClaim(used.claim, HOSTNAME, of_one_pod=True))
+        elif users.waiting and waits:
             raise _WaitsForPod(f"{name} pod {users.waiting.name} uses it first")
 
 
@@ -705,6 +710,7 @@ def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
     for driver, _ in found.counted:
         counts[f"{ATTACHABLE_VOLUMES}{driver}"] = counts.get(f"{ATTACHABLE_VOLUMES}{driver}", 0) + 1
     together = tuple(each.tie(namespace) for each in found.shared)
+    alone = tuple(each.tie(namespace) for each in found.shared if each.of_one_pod)
     return replace(
         spec,
         requests=tuple(sorted({**dict(spec.requests), **counts}.items())),
@@ -712,7 +718,7 @@ def bound_by(spec: PodSpec, found: VolumeDemand, namespace: str) -> PodSpec:
         node_terms=(*spec.node_terms, *found.node_terms),
         unschedulable=spec.unschedulable or found.unschedulable,
         pod_affinity=(*spec.pod_affinity, *together),
-        pod_anti_affinity=(*spec.pod_anti_affinity, *(_off_others_disk(*each) for each in found.unshared)),
+        pod_anti_affinity=(*spec.pod_anti_affinity, *alone, *(_off_others_disk(*each) for each in found.unshared)),
     )
 
 

@@ -13,6 +13,7 @@ from cagrpc.cluster.view.model import NODES
 from cagrpc.cluster.view.storage import CAPACITIES, CLAIMS, CLASSES, DRIVERS, VOLUMES
 from solver.model import HOSTNAME, PodSpec
 from solver.model.eligibility import why_not_eligible
+from solver.planning.reasons import between_pods
 from tests.cluster.view.test_expected import metadata, replica_set, template
 from tests.support.controllers.cluster_objects import REPLICA_SETS, STATEFUL_SETS, Fed, node, pod, remembered
 from tests.support.storage import EBS, LOCAL, ZONE, attachment, claim, csi_node, storage_class, volume
@@ -230,8 +231,9 @@ def test_a_pod_of_an_ephemeral_volume_is_planned_before_its_claim_is_there() -> 
 def test_read_write_once_pod_serves_one_pod_at_a_time() -> None:
     there = fed(claims=[claim("c", "v", modes=["ReadWriteOncePod"])], volumes=[volume("v", "a", of="c")])
     there.put(using("p", "c", created=1), using("q", "c", created=2))
-    assert not reason(there)
-    assert reason(there, "default/q").endswith("is ReadWriteOncePod, and pod default/p uses it first")
+    (alike,) = there.state().waiting
+    assert (alike.pod_set.count, reason(there)) == (2, "")
+    assert list(between_pods(alike.pod_set.spec)) == ["a claim that only one pod may use"]
     there.nodes(node("n1"))
     there.put(using("p", "c", created=1, node="n1"))
     assert reason(there, "default/q").endswith("is ReadWriteOncePod, and pod default/p uses it")
