@@ -3,6 +3,7 @@ ports, inter-pod affinity, topology spread. How the planner satisfies them is in
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from cagrpc.errors import shown
 from solver.model import (
     HostPort,
     NodeSelectorTerm,
+    Operator,
     PodAffinityTerm,
     PodSelector,
     PreferredNodes,
@@ -42,6 +44,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
 
+_LABEL_VALUE = re.compile("(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _MOST_WEIGHT = 100
 _MOST_PORT = 65535
 _MOST_COMPARED = 1_000
@@ -228,10 +231,26 @@ def topology_spread(
 
 
 def node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSelectorTerm:
-    """Read a v1.NodeSelectorTerm."""
+    """Read a v1.NodeSelectorTerm. One that kube-scheduler cannot parse matches nothing, as one without conditions."""
+    found = _node_term(term, path, problems)
+    return found if _is_parsed(found) else NodeSelectorTerm()
+
+
+def _node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSelectorTerm:
     return NodeSelectorTerm(
         match_expressions=requirements(term, "matchExpressions", path, problems, NODE_OPERATORS),
         match_fields=requirements(term, "matchFields", path, problems, NODE_OPERATORS),
+    )
+
+
+def _is_parsed(term: NodeSelectorTerm) -> bool:
+    """Whether all values can be those of labels, even those of NotIn, and are integers where they are compared
+    (apimachinery's NewRequirement). The API server takes some that are not."""
+    return all(
+        _LABEL_VALUE.fullmatch(value)
+        and (each.operator not in (Operator.GT, Operator.LT) or (value.isdecimal() and int(value) < 2**63))
+        for each in term.match_expressions
+        for value in each.values
     )
 
 
@@ -252,7 +271,11 @@ def preferred_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> t
     found = []
     for preferred, here in members(holder, PREFERRED, at, problems):
         weight = whole(preferred, "weight", here, problems, 1, _MOST_WEIGHT)
-        term = node_term(mapping(preferred, "preference", here, problems), f"{here}.preference", problems)
+        term = _node_term(mapping(preferred, "preference", here, problems), f"{here}.preference", problems)
+        if not _is_parsed(term):
+            problems.append(
+                f"{here}.preference: kube-scheduler cannot parse it, and binds no pod that has a choice of nodes"
+            )
         if weight and (term.match_expressions or term.match_fields):
             found.append(PreferredNodes(weight, term))
     return tuple(found)

@@ -89,15 +89,11 @@ def requirements(
             problems.append(f"{at}.values: {operator} needs at least one value")
         elif operator in ("Exists", "DoesNotExist") and values:
             problems.append(f"{at}.values: {operator} takes none, found {', '.join(values)}")
-        elif operator in ("Gt", "Lt") and not (len(values) == 1 and _is_integer(values[0])):
+        elif operator in ("Gt", "Lt") and len(values) != 1:
             problems.append(f"{at}.values: {operator} takes one integer, found {', '.join(values) or 'none'}")
         else:
             found.append(Requirement(str(key), Operator(operator), values))
     return tuple(found)
-
-
-def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
 
 
 def label_selector(

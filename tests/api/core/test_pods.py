@@ -119,15 +119,21 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
             {"key": "k", "operator": "Near"},
             {"key": "k", "operator": "In"},
             {"key": "k", "operator": "Exists", "values": ["x"]},
-            {"key": "k", "operator": "Gt", "values": ["much"]},
+            {"key": "k", "operator": "Gt", "values": ["1", "2"]},
             {"key": "k", "operator": "In", "values": [5]},
         ]},
     ]  # fmt: skip
+    unparsed = {"matchExpressions": [{"key": "k", "operator": "Gt", "values": ["much"]}]}
     spec: dict[str, Any] = {
         "containers": [_container("much"), "c"],
         "initContainers": {},
         "nodeSelector": {"a": True},
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": unparsed}],
+            }
+        },
         "tolerations": [{"key": "a", "operator": "Le"}],
     }
     pod_spec(spec, "spec", problems)
@@ -141,8 +147,9 @@ def test_all_problems_of_a_pod_are_told_at_once_with_their_paths() -> None:
         f'{at}.matchExpressions[1].operator: "Near" is not one of In, NotIn',
         f"{at}.matchExpressions[2].values: In needs at least one value",
         f"{at}.matchExpressions[3].values: Exists takes none, found x",
-        f"{at}.matchExpressions[4].values: Gt takes one integer, found much",
+        f"{at}.matchExpressions[4].values: Gt takes one integer, found 1, 2",
         f"{at}.matchExpressions[5].values: expected a list of texts, found [5]",
+        "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference: kube-scheduler",
         'spec.tolerations[0].operator: "Le" is not one of Equal, Exists, Gt, Lt',
     ]
     for start in starts:
