@@ -212,9 +212,9 @@ class _Search:
         self._entries = there.parted if self._in_every_order else there.whole
         self._devices = self._entries.devices
         self._own = [0] * len(self._devices)
-        """Taken by the pod itself."""
-        self._shared = [0] * len(self._devices)
-        """Which the pod has admin access to."""
+        """Free ones that the pod has, or has admin access to."""
+        self._of_claim = [[0] * len(self._devices) for _ in claims]
+        """Which each claim has, with those that it has admin access to. Another claim may have the latter, too."""
         self._per_claim = [0] * len(claims)
         self._bound: dict[tuple[int, int], str] = {}
         """(claim, constraint) -> the value of the devices chosen."""
@@ -288,9 +288,10 @@ class _Search:
     def _offered(
         self, asked: _AskedDevices, alternative: DeviceAlternative, matching: Sequence[int]
     ) -> _OfferedDevices:
-        """Return what can still be chosen; the same device is never chosen twice for a pod."""
+        """Return what can still be chosen; the same device is never chosen twice for a claim."""
+        mine = self._of(asked)
         constraints = self._constraints(asked, alternative)
-        found = [(entry, spare) for entry in matching if (spare := self._spare(entry, alternative)) > 0]
+        found = [(entry, spare) for entry in matching if (spare := self._spare(entry, alternative, mine)) > 0]
         if not constraints:
             return _OfferedDevices(found)
         fitting = [(each, values) for each in found if (values := self._values_of(each[0], constraints))]
@@ -315,7 +316,7 @@ class _Search:
                 return True
             self._found.pop()
             return False
-        mine = self._shared if asked.admin_access else self._own
+        mine = self._of(self._asked[position])
         for place in range(first, len(offered.offered)):
             if offered.left[place] < count:  # with all that are left, too: most searches that fail do so here, at once
                 break
@@ -323,22 +324,32 @@ class _Search:
             others, then = offered.beyond(place)
             bound = self._bind(position, asked, offered.values[place]) if offered.values else ()
             for number in range(min(count, spare), max(0, count - offered.left[place + 1] - 1), -1):
+                own = self._more_own(entry, number, mine) if asked.admin_access else number
+                self._own[entry] += own
                 mine[entry] += number
                 taken[entry] += number
                 if self._devices_of(position, asked, others, (then, count - number), taken):
                     return True
                 taken[entry] -= number
                 mine[entry] -= number
+                self._own[entry] -= own
             for each in bound:
                 del self._bound[each]
         return False
 
-    def _spare(self, entry: int, asked: DeviceAlternative) -> int:
+    def _of(self, asked: _AskedDevices) -> list[int]:
+        """Return what the claim has. Of what is not known no order of claims is."""
+        return self._of_claim[0 if self._in_every_order else asked.claim]
+
+    def _more_own(self, entry: int, number: int, mine: Sequence[int]) -> int:
+        """Return how many more devices are kept from other claims with admin access to so many: it is to those first
+        that pods have already."""
+        return max(0, number - (self._devices[entry].taken + self._own[entry] - mine[entry]))
+
+    def _spare(self, entry: int, asked: DeviceAlternative, mine: Sequence[int]) -> int:
         """Return how many devices of an entry can still be chosen."""
         each = self._devices[entry]
-        free = each.count - self._own[entry]
-        everything = each.count + each.taken - self._own[entry] - self._shared[entry]
-        return everything if asked.admin_access else min(free, everything)
+        return each.count + each.taken - mine[entry] if asked.admin_access else each.count - self._own[entry]
 
     def _constraints(
         self, asked: _AskedDevices, alternative: DeviceAlternative

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from solver.model import DeviceAlternative, DeviceRequest, Devices, PodSpec
 from solver.model.devices import MOST_PER_CLAIM, Claims
@@ -112,7 +112,12 @@ class _Chosen:
     free: Free
     shared: Free
     """Per entry: devices that it has admin access to."""
+    kept: Free
+    """Of these, the ones that are free otherwise: a claim without admin access gets none of them."""
     own: Free
+    """Per entry: devices of the claim that comes last, with those that it has admin access to."""
+    claim: int = 0
+    """Which comes last."""
     bound: tuple[tuple[int, int, str], ...] = ()
     """(claim, constraint, value)."""
     devices: tuple[int, ...] = ()
@@ -151,7 +156,7 @@ class _CheckedDevices:
         key = (free, pod)
         if key not in self._ways:
             nothing = (0,) * len(free)
-            first = _Chosen(free, nothing, nothing, (), (0,) * len(pod))
+            first = _Chosen(free, nothing, nothing, nothing, devices=(0,) * len(pod))
             requests = [(number, request) for number, claim in enumerate(pod) for request in claim.requests]
             try:
                 found = set() if self._ends_search(pod) else self._from(pod, requests, first)
@@ -234,14 +239,16 @@ class _CheckedDevices:
                 raise _GivenUpError
         constraints = pod[number].attributes_of(request, asked)
         devices = (*chosen.devices[:number], has, *chosen.devices[number + 1 :])
+        if chosen.claim != number:
+            chosen = replace(chosen, own=(0,) * len(chosen.own), claim=number)
         for entries, bound in self._blocks_of(pod, number, constraints, matching, chosen):
             for given in self._given(entries, count, asked.admin_access, chosen):
                 self.looks.take()
+                after = replace(chosen, own=_more(chosen.own, given), bound=bound, devices=devices)
                 if asked.admin_access:
-                    yield _Chosen(chosen.free, _more(chosen.shared, given), chosen.own, bound, devices)
+                    yield replace(after, shared=_more(chosen.shared, given), kept=self._kept(given, chosen))
                 else:
-                    free, own = _more(chosen.free, given, -1), _more(chosen.own, given)
-                    yield _Chosen(free, chosen.shared, own, bound, devices)
+                    yield replace(after, free=_more(chosen.free, given, -1))
 
     def _blocks_of(
         self, pod: Claims, number: int, constraints: Sequence[int], matching: Sequence[int], chosen: _Chosen
@@ -264,14 +271,22 @@ class _CheckedDevices:
                 yield entries, tuple(sorted((*which, value) for which, value in after.items()))
 
     def _given(self, matching: Sequence[int], count: int, admin: bool, chosen: _Chosen) -> Iterator[Mapping[int, int]]:
-        """Yield every choice of so many devices: entry -> how many. A pod never has one twice."""
+        """Yield every choice of so many devices: entry -> how many. A claim never has one twice."""
         offered: list[tuple[int, int]] = []
         for entry in matching:
-            unshared = self._entries[entry].devices - chosen.shared[entry] - chosen.own[entry]
-            most = unshared if admin else min(chosen.free[entry], unshared)
+            others = self._entries[entry].devices - chosen.own[entry]
+            most = others if admin else chosen.free[entry] - chosen.kept[entry]
             if most > 0:
                 offered.append((entry, most))
         yield from _shared_out(offered, count, sum(most for _, most in offered))
+
+    def _kept(self, given: Mapping[int, int], chosen: _Chosen) -> Free:
+        """Return which free devices are kept with admin access to these, too: it is to those first that pods have."""
+        kept = list(chosen.kept)
+        for entry, count in given.items():
+            others = self._entries[entry].devices - chosen.own[entry] - (chosen.free[entry] - kept[entry])
+            kept[entry] += max(0, count - others)
+        return tuple(kept)
 
     def _interchangeable(self, attributes: Iterable[str]) -> list[list[list[int]]]:
         """Return sets of blocks of entries that can be exchanged for each other: those that differ in every attribute

@@ -161,6 +161,17 @@ def test_a_pod_whose_own_requests_may_leave_it_with_what_is_not_known_is_not_pla
     assert not Node(there).holds([claims])
 
 
+@pytest.mark.parametrize("admin_last", [True, False])
+def test_a_claim_has_admin_access_to_what_a_claim_before_it_has(admin_last: bool) -> None:
+    admin = DeviceClaim((DeviceRequest("r", (DeviceAlternative("any", admin_access=True),)),))
+    own = DeviceClaim((DeviceRequest("r", (DeviceAlternative("any"),)),))
+    claims = (own, admin) if admin_last else (admin, own)
+    there = (Devices(1, frozenset({"any"})),)
+    group = NodeGroup("g", {"cpu": 64_000, "pods": 100}, 1.0, max_size=10, devices=there)
+    plan = solve(Problem((PodSet("p", PodSpec((("cpu", 100),), claims=claims), 1),), (group,)), BUDGET)
+    assert (not plan.unplaced) is Node(there).holds([claims]) is admin_last
+
+
 def test_a_gang_that_the_search_leaves_out_is_tried_on_as_many_new_nodes_as_it_needs() -> None:
     """Sums say nothing of two claims that share devices of which some are unknown; the checker lets them pass."""
     shared = DeviceRequest("r", (DeviceAlternative("any", admin_access=True),))

@@ -104,7 +104,9 @@ class Node:
         number, request = requests[0]
         for asked in request.alternatives:
             found = False
-            for some in self._choices(free, asked, {n for *_, chosen in given for n in chosen}):
+            # Another claim's devices keep none from admin access.
+            kept = (each for each in given if not asked.admin_access or each[0] == number)
+            for some in self._choices(free, asked, {n for *_, chosen in kept for n in chosen}):
                 more = (*given, (number, request, asked, some))
                 if self._keeps(pod, number, more):
                     for each in self._served(free, pod, requests[1:], more):
