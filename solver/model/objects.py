@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 
 from solver.model.devices import DeviceClaim, Devices
 
@@ -236,13 +237,16 @@ class PodSpec:
 
     def __hash__(self) -> int:
         if self._hash is None:
-            parts = (getattr(self, each.name) for each in fields(self) if each.compare)
-            object.__setattr__(self, "_hash", hash(tuple(parts)))
+            object.__setattr__(self, "_hash", hash(_parts_of(self)))
         return self._hash or 0
 
     def __getstate__(self) -> list[object]:
         """Without the hash, which is another one in another process."""
-        return [getattr(self, each.name) if each.compare else None for each in fields(self)]
+        return [*_parts_of(self), None]
+
+
+_parts_of = attrgetter(*(each.name for each in fields(PodSpec) if each.compare))
+"""All that is compared of a spec, in one call."""
 
 
 @dataclass(frozen=True, slots=True)
