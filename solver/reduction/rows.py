@@ -222,6 +222,7 @@ class Layout:
         self._counted_keys: dict[str, list[str]] = {}
         self._open: dict[tuple[Term, bool, bool], Bools | None] = {}
         self._counted_rows: dict[frozenset[int], tuple[tuple[int, int], ...]] = {}
+        self._least_on_nodes: dict[Term, int] = {}
 
     def in_order(self, *, unbound_last: bool) -> Layout:
         """Return the same rows, of which those come last that a required spread counts and does not bind, or may come
@@ -537,6 +538,11 @@ class Layout:
     def least_on_nodes(self, term: Term) -> int:
         """How many counted pods run on each node at least that a required spread over hostnames counts; 0 where one
         more node could come."""
+        if term not in self._least_on_nodes:
+            self._least_on_nodes[term] = self._found_least(term)
+        return self._least_on_nodes[term]
+
+    def _found_least(self, term: Term) -> int:
         if not term.is_hard or term.spread is None:
             return 0
         places = np.flatnonzero(self.included(term)).tolist()

@@ -199,9 +199,10 @@ def test_a_plan_takes_steps_for_each_constraint_and_not_for_each_pod_that_one_co
 
 def test_rows_are_made_once_for_whatever_order_pods_come_in() -> None:
     asked = Problem(tuple(PodSet(f"p{each}", counted_by_all(each), 1) for each in range(40)), (group("g"),))
+    once = steps(partial(reduce, asked))
     reduction = Reduction(asked)
-    first, again = (steps(partial(reduction.reduced, unbound_last=last)) for last in (False, True))
-    assert again <= 0.4 * first
+    both = steps(lambda: [reduction.reduced(unbound_last=last) for last in (False, True)])
+    assert both <= 1.3 * once
 
 
 def test_what_several_terms_keep_apart_is_one_exclusion() -> None:
