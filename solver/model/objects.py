@@ -240,9 +240,9 @@ class PodSpec:
             object.__setattr__(self, "_hash", hash(_parts_of(self)))
         return self._hash or 0
 
-    def __getstate__(self) -> list[object]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Without the hash, which is another one in another process."""
-        return [*_parts_of(self), None]
+        return PodSpec, _parts_of(self)
 
 
 _parts_of = attrgetter(*(each.name for each in fields(PodSpec) if each.compare))

@@ -233,7 +233,7 @@ def topology_spread(
 def node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSelectorTerm:
     """Read a v1.NodeSelectorTerm. One that kube-scheduler cannot parse matches nothing, as one without conditions."""
     found = _node_term(term, path, problems)
-    return found if _is_parsed(found) else NodeSelectorTerm()
+    return NodeSelectorTerm() if _unparsed(found) else found
 
 
 def _node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSelectorTerm:
@@ -243,15 +243,16 @@ def _node_term(term: Mapping[str, Any], path: str, problems: Problems) -> NodeSe
     )
 
 
-def _is_parsed(term: NodeSelectorTerm) -> bool:
-    """Whether all values can be those of labels, even those of NotIn, and are integers where they are compared
-    (apimachinery's NewRequirement). The API server takes some that are not."""
-    return all(
-        _LABEL_VALUE.fullmatch(value)
-        and (each.operator not in (Operator.GT, Operator.LT) or (value.isdecimal() and int(value) < 2**63))
+def _unparsed(term: NodeSelectorTerm) -> list[str]:
+    """Return the values that no label can have, even those of NotIn, and those that are compared and are no integers
+    (apimachinery's NewRequirement). The API server takes some of them."""
+    return [
+        value
         for each in term.match_expressions
         for value in each.values
-    )
+        if not _LABEL_VALUE.fullmatch(value)
+        or (each.operator in (Operator.GT, Operator.LT) and not (value.isdecimal() and int(value) < 2**63))
+    ]
 
 
 def required_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> tuple[NodeSelectorTerm, ...] | None:
@@ -272,9 +273,11 @@ def preferred_nodes(spec: Mapping[str, Any], path: str, problems: Problems) -> t
     for preferred, here in members(holder, PREFERRED, at, problems):
         weight = whole(preferred, "weight", here, problems, 1, _MOST_WEIGHT)
         term = _node_term(mapping(preferred, "preference", here, problems), f"{here}.preference", problems)
-        if not _is_parsed(term):
+        if unparsed := _unparsed(term):
+            values = ", ".join(map(shown, unparsed))
             problems.append(
-                f"{here}.preference: kube-scheduler cannot parse it, and binds no pod that has a choice of nodes"
+                f"{here}.preference: kube-scheduler cannot parse {values}, and binds no such pod that has a choice of"
+                " nodes: In and NotIn take what a label can have as its value, Gt and Lt an integer"
             )
         if weight and (term.match_expressions or term.match_fields):
             found.append(PreferredNodes(weight, term))
